@@ -1,0 +1,5 @@
+"""``python -m normgen``."""
+
+from normgen.cli import main
+
+raise SystemExit(main())
