@@ -34,7 +34,18 @@ SMALLEST_NORMAL = 2.0**-126  # of float32; below it GPUs flush to zero
 LARGEST_REGISTER_ROW = {"row": 16384, "rows": 4096}
 
 _RESERVED = {
-    *("torch", "triton", "tl", "x", "weight", "bias", "residual", "eps", "mean", "rstd"),
+    *(
+        "torch",
+        "triton",
+        "tl",
+        "x",
+        "weight",
+        "bias",
+        "residual",
+        "eps",
+        "mean",
+        "rstd",
+    ),
     *keyword.kwlist,
     *keyword.softkwlist,
     *dir(builtins),
@@ -196,9 +207,7 @@ class Norm(_Model):
         float | Literal["argument"],
         _expect('a number or "argument"', hint_number=True),
         AfterValidator(_check_eps),
-    ] = Field(
-        description="The epsilon, baked in; or argument: passed with every call."
-    )
+    ] = Field(description="The epsilon, baked in; or argument: passed with every call.")
     eps_placement: Literal["inside_sqrt", "outside_sqrt"] = Field(
         "inside_sqrt",
         description="Where eps stands: 1 / sqrt(s + eps), or 1 / (sqrt(s) + eps).",
@@ -261,6 +270,11 @@ class Norm(_Model):
     @property
     def has_weight(self) -> bool:
         return self.affine.weight != "none"
+
+    @property
+    def statistics_on_request(self) -> bool:
+        """Whether the forward kernel stores the statistics only when asked to."""
+        return self.save_stats == "auto" and self.backward
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Norm:
@@ -334,7 +348,5 @@ class SpecFile(_Model):
                         (f"kernels[{i}].name", f"{made!r} is made by kernels[{first}]")
                     )
         if found:
-            raise PydanticCustomError(
-                "conflicts", "names clash", {"conflicts": found}
-            )
+            raise PydanticCustomError("conflicts", "names clash", {"conflicts": found})
         return self

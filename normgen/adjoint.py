@@ -1,0 +1,100 @@
+"""The backward pass of a graph: gradients named, gathered, and reduced to their lines.
+
+The graph is walked from its end.  A value used twice, or returned, gathers its gradients in
+a sum.  A gradient that equals another one has no line: it is an alias of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from normgen.expr import add, is_name, substitute
+from normgen.graph import Graph, Line, Node
+from normgen.statistics import Mean
+from normgen.steps import Operand, Space
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The backward lines of a graph.
+
+    ``tensors`` maps the incoming gradients to their index space, ``gradients`` what the
+    pass makes to theirs.  ``aliases`` maps a tensor to the gradient that is also its own.
+    """
+
+    lines: tuple[Line, ...]
+    means: tuple[Mean, ...]
+    tensors: Mapping[str, Space]
+    gradients: Mapping[str, Space]
+    aliases: Mapping[str, str]
+
+
+def differentiate(graph: Graph) -> Adjoint:
+    """The adjoint of every input of ``graph``, given the gradients of its results."""
+    return _Walk(graph).run()
+
+
+@dataclass
+class _Walk:
+    graph: Graph
+    lines: list[Line] = field(default_factory=list)
+    means: tuple[Mean, ...] = ()
+    gradients: dict[str, Space] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    arriving: dict[str, list[str]] = field(default_factory=dict)
+
+    def run(self) -> Adjoint:
+        graph = self.graph
+        for tensor, value in graph.results.items():
+            self.arriving.setdefault(value, []).append(f"d{tensor}")
+        for node in reversed(graph.nodes):
+            self._step_back(node)
+        self.gradients[self._gather("x")] = "element"
+        return Adjoint(
+            lines=tuple(self.lines),
+            means=self.means,
+            tensors={f"d{tensor}": "element" for tensor in graph.results},
+            gradients=self.gradients,
+            aliases=self.aliases,
+        )
+
+    def _step_back(self, node: Node) -> None:
+        named = {"x": node.source, "dy": self._gather(node.out), "eps": self.graph.eps}
+        if node is self.graph.norm:
+            statistic = self.graph.statistic
+            self.means = tuple(
+                Mean(mean.name, substitute(mean.term, named))
+                for mean in statistic.adjoint_means
+            )
+            for name, formula in statistic.adjoint_values:
+                self.lines.append(Line(name, substitute(formula, named)))
+        for operand in node.step.operands:
+            self._operand(operand, substitute(node.step.grads[operand.name], named))
+        gradient = substitute(node.step.grads["x"], named)
+        self.arriving.setdefault(node.source, []).append(gradient)
+
+    def _gather(self, value: str) -> str:
+        """The name of a value's gradient; a line makes it, unless it has a name."""
+        terms = self.arriving[value]
+        if len(terms) == 1 and is_name(terms[0]):
+            return terms[0]
+        name = f"d{self._origin(value)}"
+        self.lines.append(Line(name, add(terms)))
+        return name
+
+    def _origin(self, value: str) -> str:
+        """The earliest value that has the same gradient."""
+        for node in reversed(self.graph.nodes):
+            if node.out == value and node.step.grads["x"] == "dy":
+                value = node.source
+        return value
+
+    def _operand(self, operand: Operand, formula: str) -> None:
+        name = f"d{operand.name}"
+        if operand.space == "element" and is_name(formula):
+            self.aliases[operand.name] = formula
+            return
+        accumulates = operand.space == "column"
+        self.lines.append(Line(name, formula, accumulates=accumulates))
+        self.gradients[name] = operand.space

@@ -1,0 +1,81 @@
+"""``normgen check``: whether the modules on disk are those that render would write."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from normgen import header, output
+from normgen.build import Finding, build_all, examine, orphans, verify_alone
+from normgen.config import Job, absolute, jobs_of, no_jobs, project_at, project_of
+from normgen.errors import NormgenError, Problem
+from normgen.report import report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="SPEC or FILE",
+        help="a spec, or a generated module; without one, the whole project",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    problems: list[Problem] = []
+    findings: list[Finding] = []
+    jobs: list[Job] = []
+    alone = 0
+    if args.files:
+        for path in args.files:
+            try:
+                job = _job_of(path)
+                if job is not None:
+                    jobs.append(job)
+                    continue
+                alone += 1
+                findings += filter(None, [verify_alone(path, path.as_posix())])
+            except NormgenError as error:
+                problems += error.problems
+    else:
+        project = project_at(Path.cwd())
+        jobs = list(project.jobs)
+        findings += orphans(project)
+        if not jobs and not findings:
+            raise NormgenError(no_jobs(project))
+    jobs = list(dict.fromkeys(jobs))
+    modules, unbuilt = build_all(jobs)
+    problems += unbuilt
+    for module in modules:
+        try:
+            findings += filter(None, [examine(module)])
+        except NormgenError as error:
+            problems += error.problems
+    report(args.format, problems, sorted(findings, key=lambda f: f.path))
+    if args.format == "text" and not problems and not findings:
+        count = len(jobs) + alone
+        print(f"{count} {'file is' if count == 1 else 'files are'} up to date")
+    return 2 if problems else int(bool(findings))
+
+
+def _job_of(path: Path) -> Job | None:
+    """The job of a spec, or of a module whose spec is in its project; else None."""
+    if path.suffix != ".py":
+        return jobs_of([path])[0]
+    project = project_of(path)
+    real = os.path.realpath(path)
+    for job in project.jobs:
+        if os.path.realpath(job.output) == real:
+            return job
+    old = header.parse(output.read(path, path.as_posix()) or "")
+    if old is None or not (project.root / old.spec).is_file():
+        return None
+    # A module that -o put elsewhere names its own place in its command.
+    words = shlex.split(old.command)
+    place = words[words.index("-o") + 1] if "-o" in words[:-1] else ""
+    job = replace(project.job(project.root / old.spec), output=absolute(path))
+    return job if os.path.realpath(project.root / place) == real else None

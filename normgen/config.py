@@ -1,0 +1,257 @@
+"""Which specs a project has, and where the module of each goes.
+
+A project is the nearest folder, upwards, with a pyproject.toml or a .git.  Its jobs
+stand in ``[tool.normgen.jobs]``, spec = output; without that table, each specs/X.yaml
+makes generated/X.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from normgen.errors import NormgenError, Problem
+
+CONFIG = "pyproject.toml"
+SPEC_FOLDER = "specs"
+SPEC_SUFFIXES = (".yaml", ".yml")
+OUTPUT_FOLDER = "generated"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One module to make.  Paths are absolute; names are relative to ``root``.
+
+    ``planned`` is the output that the project names; ``output`` differs from it where
+    the command line said so.
+    """
+
+    root: Path
+    spec: Path
+    output: Path
+    planned: Path
+
+    @property
+    def spec_name(self) -> str:
+        return name_below(self.root, self.spec)
+
+    @property
+    def output_name(self) -> str:
+        return name_below(self.root, self.output)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the output lies in the project."""
+        return self.output.is_relative_to(self.root)
+
+    def command(self, base: Path, *, force: bool = False) -> str:
+        """What to type in the folder ``base`` to make the output."""
+        words = ["normgen", "render", relative(self.spec, base)]
+        if self.output != self.planned:
+            words += ["-o", relative(self.output, base)]
+        return shlex.join([*words, "--force"] if force else words)
+
+    @property
+    def recorded_command(self) -> str:
+        """The command for the header: the same on every machine."""
+        if self.is_inside:
+            return self.command(self.root)
+        return shlex.join(["normgen", "render", self.spec_name])
+
+
+@dataclass(frozen=True)
+class Project:
+    """A root folder and the jobs that it names."""
+
+    root: Path
+    jobs: tuple[Job, ...]
+
+    @property
+    def output_folders(self) -> tuple[Path, ...]:
+        """Every folder that normgen fills, each once."""
+        folders = [self.root / OUTPUT_FOLDER, *(job.output.parent for job in self.jobs)]
+        return tuple(dict.fromkeys(folders))
+
+    def job(self, spec: Path) -> Job:
+        """The job of one spec: the one the project names, or the usual place."""
+        real = os.path.realpath(spec)
+        for job in self.jobs:
+            if os.path.realpath(job.spec) == real:
+                return job
+        output = self.root / OUTPUT_FOLDER / f"{spec.stem}.py"
+        return _job(self.root, absolute(spec), output)
+
+
+def project_at(folder: Path) -> Project:
+    """The project that ``folder`` belongs to; else a project of its own.
+
+    Raises NormgenError for a faulty configuration.
+    """
+    root = _marked_root(absolute(folder)) or absolute(folder)
+    return Project(root, tuple(_jobs(root)))
+
+
+def project_of(path: Path) -> Project:
+    """The project of a spec or of a module; without a marked root, the working folder
+    where that holds the file, else the file's own folder."""
+    path, here = absolute(path), Path.cwd()
+    if root := _marked_root(path.parent):
+        return project_at(root)
+    return project_at(here if path.is_relative_to(here) else path.parent)
+
+
+def jobs_of(specs: Sequence[Path]) -> list[Job]:
+    """The job of each spec, each once; with no spec, all jobs of this folder's project.
+
+    Raises NormgenError where there is no job, or two have one output.
+    """
+    if not specs:
+        project = project_at(Path.cwd())
+        if not project.jobs:
+            raise NormgenError(no_jobs(project))
+        return list(project.jobs)
+    jobs = list(dict.fromkeys(project_of(spec).job(spec) for spec in specs))
+    check_outputs(jobs)
+    return jobs
+
+
+def no_jobs(project: Project) -> Problem:
+    folder = relative(project.root, Path.cwd())
+    return Problem(
+        folder, f"no specs: expected {SPEC_FOLDER}/*.yaml or [tool.normgen.jobs]"
+    )
+
+
+def check_outputs(jobs: Sequence[Job]) -> None:
+    """Raise NormgenError where two jobs would write one file."""
+    makers: dict[str, Job] = {}
+    for job in jobs:
+        first = makers.setdefault(os.path.realpath(job.output), job)
+        if first is not job:
+            raise NormgenError(
+                Problem(
+                    job.spec_name,
+                    f"{job.output_name} is also the output of {first.spec_name}",
+                )
+            )
+
+
+def absolute(path: Path) -> Path:
+    """The absolute path, without ``..``; symbolic links stay."""
+    return Path(os.path.abspath(path))
+
+
+def name_below(root: Path, path: Path) -> str:
+    """``path`` with forward slashes: relative to ``root`` if it lies there."""
+    inside = path.is_relative_to(root)
+    return (path.relative_to(root) if inside else path).as_posix()
+
+
+def relative(path: Path, base: Path) -> str:
+    """``path`` as it is typed in the folder ``base``."""
+    try:
+        return Path(os.path.relpath(path, base)).as_posix()
+    except ValueError:  # another drive
+        return path.as_posix()
+
+
+def _marked_root(folder: Path) -> Path | None:
+    for candidate in (folder, *folder.parents):
+        if (candidate / CONFIG).is_file() or (candidate / ".git").exists():
+            return candidate
+    return None
+
+
+def _job(root: Path, spec: Path, output: Path) -> Job:
+    job = Job(root, spec, output, planned=output)
+    for name in (job.spec_name, job.output_name):
+        if not name.isprintable():  # it stands in a comment of the module
+            raise NormgenError(
+                Problem(ascii(name)[1:-1], "the path holds an unprintable character")
+            )
+    return job
+
+
+def _jobs(root: Path) -> Iterator[Job]:
+    table = _table(root)
+    if "jobs" in table:
+        yield from _configured(root, table["jobs"])
+        return
+    found = sorted(
+        path
+        for path in (root / SPEC_FOLDER).glob("*")
+        if path.suffix in SPEC_SUFFIXES and not path.name.startswith(".")
+    )
+    jobs = [_job(root, p, root / OUTPUT_FOLDER / f"{p.stem}.py") for p in found]
+    check_outputs(jobs)
+    yield from jobs
+
+
+def _configured(root: Path, table: Any) -> Iterator[Job]:
+    if not isinstance(table, dict):
+        raise _fault("jobs: expected a table of spec = output")
+    jobs = []
+    for spec, output in table.items():
+        if not isinstance(output, str):
+            raise _fault(f'jobs."{spec}": expected the path of the output as a string')
+        if not output.endswith(".py"):
+            raise _fault(f'jobs."{spec}": expected an output that ends in .py')
+        paths = [absolute(root / name) for name in (spec, output)]
+        for name, path in zip((spec, output), paths, strict=True):
+            if Path(name).is_absolute() or root not in path.parents:
+                raise _fault(
+                    f'jobs."{spec}": expected a path inside the project, got "{name}"'
+                )
+        jobs.append(_job(root, *paths))
+    check_outputs(jobs)
+    yield from jobs
+
+
+def _table(root: Path) -> dict[str, Any]:
+    """``[tool.normgen]`` of the root's pyproject.toml, with known keys only."""
+    path = root / CONFIG
+    if not path.is_file():
+        return {}
+    tool = _parse(path).get("tool", {})
+    table = tool.get("normgen", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise NormgenError(Problem(CONFIG, "tool.normgen: expected a table"))
+    for key in table:
+        if key != "jobs":
+            near = '; did you mean "jobs"?' if get_close_matches(key, ["jobs"]) else ""
+            raise _fault(f"{key}: unknown key{near}")
+    return table
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise NormgenError(Problem(CONFIG, "not UTF-8")) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise NormgenError(Problem(CONFIG, f"cannot be read: {reason}")) from None
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
+        line, column = map(int, place.groups()) if place else (None, None)
+        what = message[: place.start()] if place else message
+        raise NormgenError(
+            Problem(CONFIG, f"not valid TOML: {what}", line, column)
+        ) from None
+
+
+def _fault(message: str) -> NormgenError:
+    return NormgenError(Problem(CONFIG, f"tool.normgen.{message}"))

@@ -1,0 +1,39 @@
+"""Formulas as text: which names they read, and renaming, by way of ``ast``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import lru_cache
+
+
+@lru_cache(maxsize=None)
+def names(formula: str) -> frozenset[str]:
+    """The names that ``formula`` reads; of ``tl.rsqrt(x)``, ``tl`` and ``x``."""
+    tree = ast.parse(formula, mode="eval")
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+class _Substitution(ast.NodeTransformer):
+    def __init__(self, formulas: Mapping[str, str]) -> None:
+        self.formulas = formulas
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802 (ast's name)
+        formula = self.formulas.get(node.id)
+        return node if formula is None else ast.parse(formula, mode="eval").body
+
+
+def substitute(formula: str, formulas: Mapping[str, str]) -> str:
+    """``formula`` with names replaced by formulas, parenthesised where needed."""
+    tree = ast.parse(formula, mode="eval")
+    return ast.unparse(_Substitution(formulas).visit(tree))
+
+
+def add(terms: list[str]) -> str:
+    """The sum of several formulas."""
+    return substitute(" + ".join(f"({term})" for term in terms), {})
+
+
+def is_name(formula: str) -> bool:
+    """Whether a formula is no more than one name."""
+    return formula.isidentifier()

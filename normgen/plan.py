@@ -1,0 +1,116 @@
+"""The plan of one norm: its names, interface, strategies and kernels, all decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from normgen import graph as graphs
+from normgen import launch
+from normgen.adjoint import Adjoint, differentiate
+from normgen.backward import BackwardKernel, backward_kernel
+from normgen.eager import HOST
+from normgen.forward import ForwardKernel, forward_kernel
+from normgen.graph import Graph
+from normgen.launch import Direction
+from normgen.spec import Norm
+from normgen.strategies import STRATEGIES, Strategy
+
+_ACRONYMS = {"rms": "RMS", "qk": "QK", "q": "Q", "k": "K", "ln": "LN"}
+
+#: what a result is called in Python
+RESULTS = {"y": "y", "h": "residual_sum"}
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The row lengths of one strategy: those listed, up to ``largest`` (None: any)."""
+
+    strategy: Strategy
+    lengths: tuple[int, ...]
+    largest: int | None
+
+
+@dataclass(frozen=True)
+class NormPlan:
+    """One norm, decided.
+
+    ``tensors`` are the tensor arguments by kernel name, in the order of the interface;
+    ``arguments`` all arguments by Python name; ``results`` what is returned.
+    """
+
+    norm: Norm
+    name: str
+    class_name: str
+    graph: Graph
+    adjoint: Adjoint
+    tensors: tuple[str, ...]
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    forward_branches: tuple[Branch, ...]
+    backward_branches: tuple[Branch, ...]
+    forward_kernels: tuple[ForwardKernel, ...]
+    backward_kernels: tuple[BackwardKernel, ...]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The learned tensors, by Python name."""
+        return tuple(HOST[t] for t in ("w", "b") if t in self.tensors)
+
+
+def plan(norm: Norm) -> NormPlan:
+    """Decides everything about one norm."""
+    graph = graphs.build(norm)
+    adjoint = differentiate(graph)
+    forward = branches(norm, "forward")
+    backward = branches(norm, "backward") if norm.backward else ()
+    tensors = tuple(t for t in ("x", "w", "b", "r") if t in graph.tensors)
+    eps = ("eps",) if norm.eps == "argument" else ()
+    statistics = graph.statistic.saved if norm.save_stats == "always" else ()
+    return NormPlan(
+        norm=norm,
+        name=norm.name,
+        class_name=class_name(norm.name),
+        graph=graph,
+        adjoint=adjoint,
+        tensors=tensors,
+        arguments=(*(HOST[t] for t in tensors), *eps),
+        results=(*(RESULTS[t] for t in graph.results), *statistics),
+        forward_branches=forward,
+        backward_branches=backward,
+        forward_kernels=tuple(
+            forward_kernel(name, norm, graph, branch.strategy)
+            for name, branch in _named(f"_{norm.name}_fwd", forward)
+        ),
+        backward_kernels=tuple(
+            backward_kernel(name, graph, adjoint, branch.strategy)
+            for name, branch in _named(f"_{norm.name}_bwd", backward)
+        ),
+    )
+
+
+def branches(norm: Norm, direction: Direction) -> tuple[Branch, ...]:
+    """The strategies that a norm's row lengths take, shortest rows first."""
+    lengths = norm.lengths or launch.dynamic_lengths(norm.strategy, direction)
+    chosen: dict[str, list[int]] = {}
+    for length in sorted(lengths):
+        name = launch.strategy_of(length, direction, norm.strategy)
+        chosen.setdefault(name, []).append(length)
+    last = list(chosen)[-1]
+    return tuple(
+        Branch(STRATEGIES[name], tuple(taken), None if name == last else taken[-1])
+        for name, taken in chosen.items()
+    )
+
+
+def class_name(name: str) -> str:
+    """The nn.Module of a function: ``add_rms_norm`` -> ``AddRMSNorm``."""
+    return "".join(_ACRONYMS.get(p, p.capitalize()) for p in name.split("_"))
+
+
+def _named(
+    stem: str, branches: tuple[Branch, ...]
+) -> list[tuple[str, Branch]]:
+    """Kernel names: with the strategy in them only where a norm has several."""
+    if len(branches) == 1:
+        return [(f"{stem}_kernel", branches[0])]
+    return [(f"{stem}_{branch.strategy.name}_kernel", branch) for branch in branches]

@@ -1,0 +1,82 @@
+"""The strategies: what each template pair takes, and how its kernels are launched.
+
+A strategy knows no step.  ``sizes`` are the run-time integers of a direction, ``constants``
+its constexprs beside HIDDEN_SIZE and ALIGNMENT; ``tiles`` is how many programs would hold
+all rows, one tile each, in terms of ``n_rows`` and ``options``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from normgen.launch import Direction
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way of mapping rows to programs."""
+
+    name: str
+    sizes: dict[Direction, tuple[str, ...]]
+    constants: tuple[str, ...]
+    tiles: str
+    how: dict[Direction, str]
+    why: dict[Direction, str]
+
+    def template(self, direction: Direction) -> str:
+        """The name of the template of a direction."""
+        return f"{direction}/{self.name}.py.jinja"
+
+
+STRATEGIES = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy(
+            name="rows",
+            sizes={"forward": ("n_rows",), "backward": ("n_rows",)},
+            constants=("BLOCK_SIZE", "ROWS_PER_PROGRAM"),
+            tiles='triton.cdiv(n_rows, options["ROWS_PER_PROGRAM"])',
+            how={
+                "forward": "A program holds ROWS_PER_PROGRAM whole rows in registers.",
+                "backward": "A fixed number of programs walks over the rows, "
+                "ROWS_PER_PROGRAM at a time.",
+            },
+            why={
+                "forward": "Short rows: several a program, 2048 values, 16 a thread.",
+                "backward": "Short rows: several at a time, 2048 values, 16 a thread.",
+            },
+        ),
+        Strategy(
+            name="row",
+            sizes={"forward": (), "backward": ("n_rows",)},
+            constants=("BLOCK_SIZE",),
+            tiles="n_rows",
+            how={
+                "forward": "A program holds one whole row in registers.",
+                "backward": "A fixed number of programs walks over the rows, one at a "
+                "time.",
+            },
+            why={
+                "forward": "A row fits the registers of one program, read once.",
+                "backward": "A row and its column gradients fit the registers of one "
+                "program.",
+            },
+        ),
+        Strategy(
+            name="loop",
+            sizes={"forward": (), "backward": ("n_rows",)},
+            constants=("BLOCK_SIZE",),
+            tiles="n_rows",
+            how={
+                "forward": "A program walks over one row in chunks: a sweep for each "
+                "mean, then one for the result.",
+                "backward": "A fixed number of programs walks over the rows, each in "
+                "chunks, twice.",
+            },
+            why={
+                "forward": "Long rows: in chunks, read again from the cache.",
+                "backward": "Long rows: in chunks, read again from the cache.",
+            },
+        ),
+    )
+}

@@ -1,0 +1,199 @@
+"""Prose for the generated file: formulas and docstrings, wrapped to their width."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from normgen import dtypes
+from normgen.dtypes import FLOAT32, Dtype
+from normgen.eager import HOST
+from normgen.expr import substitute
+from normgen.forward import overwritten
+from normgen.graph import Graph
+from normgen.interface import length
+from normgen.kernels import Argument, Kernel
+from normgen.plan import RESULTS, NormPlan
+from normgen.spec import SpecFile
+
+WIDTH = 88
+TITLES = {"rms_norm": "RMSNorm", "layer_norm": "LayerNorm"}
+
+
+def wrap(text: str, indent: int, hanging: int = 0) -> list[str]:
+    """Text as lines, to stand at ``indent``; all but the first hang further in."""
+    return textwrap.wrap(
+        text,
+        WIDTH - indent,
+        subsequent_indent=" " * hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def module_docstring(spec: SpecFile, plans: Iterable[NormPlan]) -> list[str]:
+    """What the file holds, norm by norm."""
+    lines = ["Normalization kernels in Triton, forward and backward."]
+    for plan in plans:
+        lines += ["", *wrap(f"{plan.name}: {summary(plan)}", 0, 4)]
+        lines += [f"    {line}" for line in formula(plan)]
+    lines += [
+        "",
+        *wrap(
+            "Each norm is a function, the same in plain PyTorch (NAME_reference) and an "
+            "nn.Module. Tensors on the CPU take the reference. Needs torch 2.11 with "
+            "Triton 3.6, or newer.",
+            0,
+        ),
+    ]
+    return lines
+
+
+def summary(plan: NormPlan) -> str:
+    """One sentence on what a norm computes."""
+    title = TITLES[plan.norm.variant]
+    what = {
+        "none": f"{title} of x",
+        "pre_add": f"{title} of x + residual, and that sum",
+        "post_add": f"residual + {title} of x",
+    }[plan.norm.residual]
+    return f"{what}, over {_columns(plan)}."
+
+
+def _columns(plan: NormPlan) -> str:
+    if plan.norm.lengths:
+        return f"rows of {length(plan).words}"
+    return "rows of any length"
+
+
+def formula(plan: NormPlan) -> list[str]:
+    """The norm in one or two lines of notation."""
+    norm, lines = plan.norm, []
+    value = "x"
+    if norm.residual == "pre_add":
+        lines.append("h = x + residual")
+        value = "h"
+    s = f"mean({value}^2)"
+    centred = value
+    if norm.variant == "layer_norm":
+        s, centred = f"var({value})", f"({value} - mean({value}))"
+    eps = "eps" if norm.eps == "argument" else repr(norm.eps)
+    root = f"sqrt({s} + {eps})"
+    if norm.eps_placement == "outside_sqrt":
+        root = f"(sqrt({s}) + {eps})"
+    y = f"{centred} / {root}"
+    if norm.has_weight:
+        offset = norm.affine.weight_offset
+        y += f" * ({offset} + weight)" if offset else " * weight"
+    if norm.affine.bias:
+        y += " + bias"
+    if norm.residual == "post_add":
+        y = f"residual + {y}"
+    return [*lines, f"y = {y}"]
+
+
+def function_docstring(plan: NormPlan) -> list[str]:
+    """Shapes, dtypes, the numerics contract, and errors of the public function."""
+    graph, x = plan.graph, _listed(plan.norm.dtype)
+    lines = [summary(plan), "", *(f"    {line}" for line in formula(plan)), "", "Args:"]
+    shape = f"[..., {length(plan).words}]" if plan.norm.lengths else "[..., H]"
+    column = shape.replace("..., ", "")
+    about = {"x": f"{shape}, {x}. Its rows may be strided."}
+    for t in plan.tensors[1:]:
+        at = shape if graph.tensors[t] == "element" else column
+        about[HOST[t]] = f"{at}, {_allowed(graph, t)}."
+    if plan.norm.residual_in_place:
+        about["residual"] += " Overwritten with the sum."
+    if "eps" in plan.arguments:
+        about["eps"] = "the epsilon, a number above 0."
+    for name in plan.arguments:
+        lines += [f"    {line}" for line in wrap(f"{name}: {about[name]}", 8, 4)]
+    lines += ["", "Returns:"]
+    made = {
+        RESULTS[t]: f"{shape}, {_dtype(graph, graph.dtypes[t])}." for t in graph.results
+    }
+    statistics = f"{shape.split(',')[0]}], float32, not differentiable."
+    for name in plan.results:
+        lines.append(f"    {name}: {made.get(name, statistics)}")
+    lines += ["", "Numerics:"]
+    for text in numerics(plan):
+        lines += [f"    {line}" for line in wrap(text, 8, 4)]
+    lines += ["", "Raises:"]
+    for text in (
+        "TypeError: an argument is of the wrong type or dtype.",
+        "ValueError: an argument has the wrong shape or device.",
+    ):
+        lines += [f"    {line}" for line in wrap(text, 8, 4)]
+    return lines
+
+
+def numerics(plan: NormPlan) -> list[str]:
+    """The contract, filled in: every value that is rounded, and to what."""
+    graph = plan.graph
+    means = " and ".join(mean.name for mean in graph.means)
+    source = HOST.get(graph.norm.source, graph.norm.source)
+    lines = [f"{means}, rstd and x_hat are float32, of {source} in float32."]
+    for node in (*graph.prologue, *graph.epilogue):
+        text = substitute(node.step.value, {**HOST, "x": HOST.get(node.source, node.source)})
+        helpers = {
+            helper.name: f"({substitute(helper.value, HOST)})"
+            for helper in node.step.helpers
+        }
+        text = substitute(text, helpers)
+        lines.append(f"{node.out} = {text}, {_rounded(graph, node.dtype)}.")
+    last = graph.nodes[-1]
+    stored = graph.dtypes["y"]
+    if last.dtype != stored:
+        lines.append(f"y is stored {_rounded(graph, stored)}.")
+    if plan.norm.backward:
+        lines.append("Gradients are computed in float32 and rounded once.")
+    return lines
+
+
+def _rounded(graph: Graph, dtype: Dtype) -> str:
+    if dtype == FLOAT32:
+        return "in float32"
+    return f"rounded to {_dtype(graph, dtype)}"
+
+
+def _dtype(graph: Graph, dtype: Dtype) -> str:
+    atoms = {t: f"{name}.dtype" for t, name in HOST.items()}
+    listed = [atoms.get(atom, atom) for atom in (*HOST, *dtypes.CONCRETE) if atom in dtype]
+    if len(listed) == 1:
+        return listed[0]
+    return f"the promotion of {' and '.join(listed)}"
+
+
+def _allowed(graph: Graph, tensor: str) -> str:
+    dtype = graph.dtypes[tensor]
+    if dtype == graph.dtypes["x"]:
+        return "of x's dtype"
+    (atom,) = dtype
+    return _listed(dtypes.CONCRETE) if atom in HOST else atom
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def kernel_docstring(plan: NormPlan, kernel: Kernel, title: str) -> list[str]:
+    """A sentence, how rows are mapped, and every argument."""
+    lines = [*wrap(title, 7), "", *wrap(kernel.how, 4), "", "Args:"]
+    for argument in kernel.arguments:
+        lines += _argument(argument)
+    return lines
+
+
+def _argument(argument: Argument) -> list[str]:
+    if not argument.doc:
+        return []
+    text = f"{argument.name}: {argument.doc}."
+    return [f"    {line}" for line in wrap(text, 8, 4)]
+
+
+def module_class_docstring(plan: NormPlan) -> list[str]:
+    """What the nn.Module is."""
+    parameters = " and ".join(f"{name} (hidden_size,)" for name in plan.parameters)
+    text = f"{plan.name} as a module, with {parameters or 'no parameters'}."
+    return wrap(text, 7)
