@@ -30,6 +30,7 @@ class ForwardKernel(Kernel):
     """
 
     outputs: tuple[str, ...]
+    overwriting: tuple[str, ...]
     saved_always: tuple[str, ...]
     saved_on_request: tuple[str, ...]
     rstd: str
@@ -62,10 +63,7 @@ def forward_kernel(
     )
 
     def stores(tensors: Iterable[str]) -> tuple[Store, ...]:
-        return tuple(
-            Store(graph.results[t], "r_row" if t == in_place else f"{t}_row")
-            for t in tensors
-        )
+        return tuple(Store(graph.results[t], f"{t}_row") for t in tensors)
 
     early = stores(graph.replayed)
     late = [t for t in graph.results if t not in graph.replayed]
@@ -117,6 +115,7 @@ def forward_kernel(
         elements=elements,
         columns=columns,
         outputs=outputs,
+        overwriting=() if in_place is None else (in_place,),
         saved_always=always,
         saved_on_request=on_request,
         rstd=slicer.text(rstd),

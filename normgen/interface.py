@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from normgen.dtypes import FLOAT32, Dtype
+from normgen.dtypes import Dtype
 from normgen.eager import HOST
 from normgen.forward import overwritten
 from normgen.host import VARIABLES, forward_function
@@ -15,11 +14,17 @@ from normgen.spec import LARGEST_REGISTER_ROW, MAX_HIDDEN_SIZE
 
 @dataclass(frozen=True)
 class Length:
-    """Which row lengths are right: as a test of wrong ones, in words, as a default."""
+    """Which row lengths are right.
+
+    ``wrong`` is the test of wrong ones; ``literal`` says what was expected, and ``shape``
+    the same as a shape, both as Python literals; ``words`` is for prose.
+    """
 
     wrong: str
     words: str
     default: str
+    literal: str
+    shape: str
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,23 @@ def length(plan: NormPlan) -> Length:
     """The row lengths that a norm takes."""
     lengths = plan.norm.lengths
     if len(lengths) == 1:
-        return Length(f"!= {lengths[0]}", str(lengths[0]), f" = {lengths[0]}")
+        one = str(lengths[0])
+        return Length(f"!= {one}", one, f" = {one}", f'"{one}"', f'"[..., {one}]"')
     if lengths:
         *most, last = map(str, lengths)
-        listed = ", ".join(most)
-        return Length(f"not in ({listed}, {last})", f"{listed} or {last}", "")
+        table = f"_{plan.name.upper()}_FORWARD"
+        listed = f"one of {{list({table})}}"
+        return Length(
+            wrong=f"not in {table}",
+            words=f"{', '.join(most)} or {last}",
+            default="",
+            literal=f'f"{listed}"',
+            shape=f'f"[..., {listed}]"',
+        )
     largest = LARGEST_REGISTER_ROW.get(plan.norm.strategy, MAX_HIDDEN_SIZE)
-    return Length(f"not in range(1, {largest + 1})", f"1 to {largest}", "")
+    words = f"1 to {largest}"
+    wrong = f"not in range(1, {largest + 1})"
+    return Length(wrong, words, "", f'"{words}"', f'"[..., {words}]"')
 
 
 def declarations(plan: NormPlan) -> tuple[str, ...]:
@@ -123,15 +138,18 @@ def eager_target(plan: NormPlan) -> str:
     return f"{', '.join(used)} = " if used else ""
 
 
-def eager_returned(plan: NormPlan) -> tuple[str, ...]:
-    """Every result in the shape of x, from those by rows."""
+def eager_return(plan: NormPlan) -> tuple[str, ...]:
+    """The return statement: every result in the shape of x, from those by rows."""
     in_place = overwritten(plan.norm, plan.graph)
     shaped = [
         "residual" if t == in_place else f"{VARIABLES[t]}.view(x.shape)"
         for t in plan.graph.results
     ]
     statistics = plan.results[len(shaped) :]
-    return (*shaped, *(f"{name}.view(x.shape[:-1])" for name in statistics))
+    shaped += [f"{name}.view(x.shape[:-1])" for name in statistics]
+    if len(shaped) == 1:
+        return (f"return {shaped[0]}",)
+    return ("return (", *(f"    {value}," for value in shaped), ")")
 
 
 def module(plan: NormPlan) -> Module:
@@ -162,8 +180,3 @@ def module(plan: NormPlan) -> Module:
         call=", ".join(own.get(a, a) for a in plan.arguments),
         representation=f'f"{length_and_eps}"',
     )
-
-
-def joined(names: Sequence[str]) -> str:
-    """Names as a return statement or an unpacking target has them."""
-    return ", ".join(names)

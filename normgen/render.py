@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from normgen import engine, host, interface, wording
 from normgen.autograd import autograd
-from normgen.eager import reference_lines
+from normgen.eager import HOST, reference_lines
 from normgen.kernels import Kernel
 from normgen.plan import Branch, NormPlan, plan
 from normgen.spec import SpecFile
@@ -33,6 +33,9 @@ HELPERS = (
     "_check_eps",
     "_check_no_gradient",
 )
+
+
+KERNEL_NAMES = {name: name for name in HOST}
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,12 @@ def render_body(spec: SpecFile) -> Body:
             docstring=wording.module_docstring(spec, plans),
             imports=imports if has_backward else [],
             public=[
-                name
-                for p in plans
-                for name in (p.name, f"{p.name}_reference", p.class_name)
+                *sorted(p.class_name for p in plans),
+                *sorted(n for p in plans for n in (p.name, f"{p.name}_reference")),
             ],
             runtime_arguments=runtime,
-            parts=[*parts, *(engine.render(f"helpers/{h}.py.jinja") for h in helpers)],
+            constants=[_helper(name) for name in helpers if name.isupper()],
+            parts=[*parts, *(_helper(name) for name in helpers if name.islower())],
             a_kernel=plans[0].forward_kernels[0].name,
         ),
     )
@@ -99,11 +102,11 @@ def _norm_parts(p: NormPlan, used: list[str]) -> list[str]:
 def _kernel(
     p: NormPlan, kernel: Kernel, branch: Branch, direction: str, used: list[str]
 ) -> str:
-    title = {
-        "forward": f"{wording.summary(p)}",
-        "backward": f"The gradients of {p.name}.",
+    title, formulas = {
+        "forward": (wording.summary(p), wording.formula(p, KERNEL_NAMES)),
+        "backward": (f"The gradients of {p.name}.", wording.gradients(p)),
     }[direction]
-    docstring = wording.kernel_docstring(p, kernel, title)
+    docstring = wording.kernel_docstring(kernel, title, formulas)
     opening = engine.macro("parts.jinja", "opening", kernel, docstring).rstrip("\n")
     used.append(f"{direction}/{branch.strategy.name}.py.jinja")
     return engine.render(used[-1], opening=opening, k=kernel)
@@ -127,7 +130,7 @@ def _facts(p: NormPlan) -> SimpleNamespace:
         gradient_needed=interface.gradient_needed(p),
         eager_target=interface.eager_target(p),
         eager_arguments=interface.eager_arguments(p),
-        eager_returned=", ".join(interface.eager_returned(p)),
+        eager_return=interface.eager_return(p),
         reference=reference_lines(p.norm, p.graph),
         module=interface.module(p),
         module_docstring=wording.module_class_docstring(p),
@@ -146,4 +149,8 @@ def _helpers(text: str) -> list[str]:
         if not called:
             return [name for name in HELPERS if name in found]
         found |= called
-        text = "\n".join(engine.render(f"helpers/{name}.py.jinja") for name in called)
+        text = "\n".join(map(_helper, called))
+
+
+def _helper(name: str) -> str:
+    return engine.render(f"helpers/{name}.py.jinja")

@@ -29,7 +29,7 @@ from pydantic_core import PydanticCustomError
 
 DType = Literal["float32", "bfloat16", "float16"]
 MAX_HIDDEN_SIZE = 2**30  # column indices stay in int32, whatever the block
-MAX_NAME_LENGTH = 32  # so that generated lines fit their width
+MAX_NAME_LENGTH = 24  # so that generated lines fit their width
 SMALLEST_NORMAL = 2.0**-126  # of float32; below it GPUs flush to zero
 LARGEST_REGISTER_ROW = {"row": 16384, "rows": 4096}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from normgen import dtypes
 from normgen.dtypes import FLOAT32, Dtype
@@ -66,12 +66,12 @@ def _columns(plan: NormPlan) -> str:
     return "rows of any length"
 
 
-def formula(plan: NormPlan) -> list[str]:
-    """The norm in one or two lines of notation."""
+def formula(plan: NormPlan, names: Mapping[str, str] = HOST) -> list[str]:
+    """The norm in one or two lines of notation; ``names`` of tensors as in HOST."""
     norm, lines = plan.norm, []
     value = "x"
     if norm.residual == "pre_add":
-        lines.append("h = x + residual")
+        lines.append(f"h = x + {names['r']}")
         value = "h"
     s = f"mean({value}^2)"
     centred = value
@@ -83,19 +83,33 @@ def formula(plan: NormPlan) -> list[str]:
         root = f"(sqrt({s}) + {eps})"
     y = f"{centred} / {root}"
     if norm.has_weight:
-        offset = norm.affine.weight_offset
-        y += f" * ({offset} + weight)" if offset else " * weight"
+        offset, w = norm.affine.weight_offset, names["w"]
+        y += f" * ({offset} + {w})" if offset else f" * {w}"
     if norm.affine.bias:
-        y += " + bias"
+        y += f" + {names['b']}"
     if norm.residual == "post_add":
-        y = f"residual + {y}"
+        y = f"{names['r']} + {y}"
     return [*lines, f"y = {y}"]
+
+
+def gradients(plan: NormPlan) -> list[str]:
+    """The backward pass in notation: row means and sums over rows written out."""
+    adjoint = plan.adjoint
+    means = {mean.name: f"mean({mean.term})" for mean in adjoint.means}
+    lines = []
+    for line in adjoint.lines:
+        text = substitute(line.formula, means)
+        lines.append(
+            f"{line.target} = " + (f"sum_rows({text})" if line.accumulates else text)
+        )
+    return lines
 
 
 def function_docstring(plan: NormPlan) -> list[str]:
     """Shapes, dtypes, the numerics contract, and errors of the public function."""
     graph, x = plan.graph, _listed(plan.norm.dtype)
-    lines = [summary(plan), "", *(f"    {line}" for line in formula(plan)), "", "Args:"]
+    lines = [*wrap(summary(plan), 7), "", *(f"    {line}" for line in formula(plan))]
+    lines += ["", "Args:"]
     shape = f"[..., {length(plan).words}]" if plan.norm.lengths else "[..., H]"
     column = shape.replace("..., ", "")
     about = {"x": f"{shape}, {x}. Its rows may be strided."}
@@ -114,7 +128,8 @@ def function_docstring(plan: NormPlan) -> list[str]:
     }
     statistics = f"{shape.split(',')[0]}], float32, not differentiable."
     for name in plan.results:
-        lines.append(f"    {name}: {made.get(name, statistics)}")
+        text = f"{name}: {made.get(name, statistics)}"
+        lines += [f"    {line}" for line in wrap(text, 8, 4)]
     lines += ["", "Numerics:"]
     for text in numerics(plan):
         lines += [f"    {line}" for line in wrap(text, 8, 4)]
@@ -177,9 +192,12 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def kernel_docstring(plan: NormPlan, kernel: Kernel, title: str) -> list[str]:
-    """A sentence, how rows are mapped, and every argument."""
-    lines = [*wrap(title, 7), "", *wrap(kernel.how, 4), "", "Args:"]
+def kernel_docstring(
+    kernel: Kernel, title: str, formulas: Iterable[str]
+) -> list[str]:
+    """A sentence, the formulas, how rows are mapped, and every argument."""
+    formulas = [f"    {line}" for text in formulas for line in wrap(text, 8, 4)]
+    lines = [*wrap(title, 7), "", *formulas, "", *wrap(kernel.how, 4), "", "Args:"]
     for argument in kernel.arguments:
         lines += _argument(argument)
     return lines
@@ -192,8 +210,7 @@ def _argument(argument: Argument) -> list[str]:
     return [f"    {line}" for line in wrap(text, 8, 4)]
 
 
-def module_class_docstring(plan: NormPlan) -> list[str]:
-    """What the nn.Module is."""
-    parameters = " and ".join(f"{name} (hidden_size,)" for name in plan.parameters)
-    text = f"{plan.name} as a module, with {parameters or 'no parameters'}."
-    return wrap(text, 7)
+def module_class_docstring(plan: NormPlan) -> str:
+    """What the nn.Module is, in one line."""
+    parameters = " and ".join(plan.parameters)
+    return f"{plan.name} as a module, with {parameters or 'no parameters'}."
