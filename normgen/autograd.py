@@ -9,7 +9,6 @@ from normgen.host import (
     VARIABLES,
     backward_function,
     forward_function,
-    kernel_rows,
     remembered_dtypes,
     saved_tensors,
 )
@@ -55,9 +54,7 @@ def autograd(plan: NormPlan) -> Autograd:
         shaping.append(f"ctx.mark_non_differentiable({', '.join(statistics)})")
     closing, own = _given(plan)
     return Autograd(
-        rows=tuple(
-            HOST[t] for t in plan.tensors if plan.graph.tensors[t] == "element"
-        ),
+        rows=tuple(HOST[t] for t in plan.tensors if plan.graph.tensors[t] == "element"),
         forward_arguments=(*plan.arguments, *keep),
         forward_results=", ".join(made),
         saved=", ".join(saved_tensors(plan)),
@@ -112,7 +109,7 @@ def _given(plan: NormPlan) -> tuple[tuple[str, ...], list[str]]:
     """The last lines, and the gradient of each tensor argument."""
     aliases = plan.adjoint.aliases
     own = {t: VARIABLES[aliases.get(t, f"d{t}")] for t in plan.tensors}
-    if plan.graph.dtypes[kernel_rows(plan)] == plan.graph.dtypes["x"]:
+    if plan.graph.dtypes[plan.backward_kernels[0].rows] == plan.graph.dtypes["x"]:
         return (), list(own.values())
     # dx was made in the residual's dtype, and is rounded once more for x alone
     lines = ("dresidual = dx", "if dx is not None:", "    dx = dx.to(ctx.x_dtype)")

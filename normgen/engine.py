@@ -14,7 +14,8 @@ from jinja2.ext import Extension
 _HERE = Path(__file__).resolve().parent
 #: in an installed wheel, and in a source tree
 TEMPLATES = next(
-    folder for folder in (_HERE / "templates", _HERE.parent / "templates")
+    folder
+    for folder in (_HERE / "templates", _HERE.parent / "templates")
     if folder.is_dir()
 )
 

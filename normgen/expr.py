@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 
 
-@lru_cache(maxsize=None)
+@cache
 def names(formula: str) -> frozenset[str]:
     """The names that ``formula`` reads; of ``tl.rsqrt(x)``, ``tl`` and ``x``."""
     tree = ast.parse(formula, mode="eval")
@@ -18,7 +18,7 @@ class _Substitution(ast.NodeTransformer):
     def __init__(self, formulas: Mapping[str, str]) -> None:
         self.formulas = formulas
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802 (ast's name)
+    def visit_Name(self, node: ast.Name) -> ast.expr:
         formula = self.formulas.get(node.id)
         return node if formula is None else ast.parse(formula, mode="eval").body
 

@@ -130,7 +130,8 @@ def build(norm: Norm) -> Graph:
         stored = tensors["r"]
     epilogue = end(epilogue, stored)
 
-    read = {"x": "element"} | {
+    x_space: dict[str, Space] = {"x": "element"}
+    read = x_space | {
         operand.name: operand.space
         for node in (*prologue, *epilogue)
         for operand in node.step.operands

@@ -46,7 +46,9 @@ class Function:
     @property
     def return_statement(self) -> str:
         """Its return statement."""
-        return " ".join(["return", *([", ".join(self.results)] if self.results else [])])
+        return " ".join(
+            ["return", *([", ".join(self.results)] if self.results else [])]
+        )
 
 
 def forward_function(plan: NormPlan) -> Function:
@@ -89,7 +91,7 @@ def backward_function(plan: NormPlan) -> Function:
     sums = [total.gradient for total in kernel.accumulations]
     gradients = (*kernel.gradients, *sums)
     parameters += [f"needs_{VARIABLES[g]}: bool" for g in gradients]
-    like = VARIABLES[kernel_rows(plan)]
+    like = VARIABLES[kernel.rows]
     return Function(
         parameters=tuple(parameters),
         allocations=(
@@ -112,12 +114,6 @@ def backward_function(plan: NormPlan) -> Function:
     )
 
 
-def kernel_rows(plan: NormPlan) -> str:
-    """The tensor of the rows that the backward kernel reads, of the dtype of dx."""
-    elements = plan.backward_kernels[0].elements
-    return next(t for t in ("h", "r", "x") if t in elements)
-
-
 def saved_tensors(plan: NormPlan) -> tuple[str, ...]:
     """What the backward pass reads again, by variable."""
     kernel = plan.backward_kernels[0]
@@ -131,7 +127,7 @@ def remembered_dtypes(plan: NormPlan) -> tuple[str, ...]:
     kernel = plan.backward_kernels[0]
     read = (*kernel.elements, *kernel.columns)
     needed = set[str]().union(*kernel.roundings.values()) & {"x"}
-    rows = plan.graph.dtypes[kernel_rows(plan)]
+    rows = plan.graph.dtypes[kernel.rows]
     x = plan.graph.dtypes["x"]
     names = []
     if rows != x or (needed and rows != dtypes.of("x")):
@@ -144,7 +140,7 @@ def remembered_dtypes(plan: NormPlan) -> tuple[str, ...]:
 
 def _backward_atoms(plan: NormPlan) -> dict[str, str]:
     remembered = remembered_dtypes(plan)
-    rows = f"{VARIABLES[kernel_rows(plan)]}.dtype"
+    rows = f"{VARIABLES[plan.backward_kernels[0].rows]}.dtype"
     atoms = {"x": "x_dtype" if "x_dtype" in remembered else rows}
     for t in ("w", "b"):
         own = f"{HOST[t]}_dtype"
@@ -184,7 +180,7 @@ def _promotion(
     """Lines that promote several dtypes into ``target``, and what it is called then."""
     parts = [dtypes.in_torch(dtypes.of(atom), atoms) for atom in atoms if atom in dtype]
     parts = parts or [dtypes.in_torch(dtype, atoms)]
-    lines = []
+    lines: list[str] = []
     for other in parts[1:]:
         first = target if lines else parts[0]
         lines.append(f"{target} = torch.promote_types({first}, {other})")

@@ -107,9 +107,7 @@ def class_name(name: str) -> str:
     return "".join(_ACRONYMS.get(p, p.capitalize()) for p in name.split("_"))
 
 
-def _named(
-    stem: str, branches: tuple[Branch, ...]
-) -> list[tuple[str, Branch]]:
+def _named(stem: str, branches: tuple[Branch, ...]) -> list[tuple[str, Branch]]:
     """Kernel names: with the strategy in them only where a norm has several."""
     if len(branches) == 1:
         return [(f"{stem}_kernel", branches[0])]

@@ -141,21 +141,23 @@ class Affine(_Model):
     """The learned scale and shift, and the precision they are held in."""
 
     weight: Literal["vector", "none"] = Field(
-        "vector", description="Learned scale of shape (hidden_size,), or none."
+        default="vector", description="Learned scale of shape (hidden_size,), or none."
     )
-    bias: bool = Field(False, description="Learned shift of shape (hidden_size,).")
+    bias: bool = Field(
+        default=False, description="Learned shift of shape (hidden_size,)."
+    )
     dtype: Literal["any", "same", "float32", "bfloat16", "float16"] = Field(
-        "any",
+        default="any",
         description="Dtype of the parameters: any, the same as x, or one dtype.",
     )
     weight_offset: float = Field(
-        0.0,
+        default=0.0,
         ge=-1024,
         le=1024,
         description="The scale is weight_offset + weight: 1 for Gemma's (1 + w).",
     )
     offset_precision: Literal["float32", "param"] = Field(
-        "float32",
+        default="float32",
         description="Precision that weight_offset + weight is formed in: float32, or "
         "the weight's own dtype.",
     )
@@ -165,12 +167,12 @@ class Rounding(_Model):
     """The roundings that no type promotion implies."""
 
     normalized: Literal["none", "io", "weight"] = Field(
-        "none",
+        default="none",
         description="What x_hat is rounded to before the affine part: nothing (Gemma, "
         "torch), the dtype of x (Llama), or the dtype of the weight (T5).",
     )
     affine: Literal["none", "io"] = Field(
-        "none",
+        default="none",
         description="What the result of the affine part is rounded to: nothing, or "
         "the dtype of x.",
     )
@@ -200,7 +202,7 @@ class Norm(_Model):
         Field(strict=False, min_length=1),
         AfterValidator(_unique),
     ] = Field(
-        ("float32", "bfloat16", "float16"),
+        default=("float32", "bfloat16", "float16"),
         description="The dtypes of x that the kernels take.",
     )
     eps: Annotated[
@@ -209,53 +211,55 @@ class Norm(_Model):
         AfterValidator(_check_eps),
     ] = Field(description="The epsilon, baked in; or argument: passed with every call.")
     eps_placement: Literal["inside_sqrt", "outside_sqrt"] = Field(
-        "inside_sqrt",
+        default="inside_sqrt",
         description="Where eps stands: 1 / sqrt(s + eps), or 1 / (sqrt(s) + eps).",
     )
     affine: Affine = Field(
-        Affine(), description="The learned scale and shift, and their precision."
+        default=Affine(),
+        description="The learned scale and shift, and their precision.",
     )
     rounding: Rounding = Field(
-        Rounding(), description="The roundings that no type promotion implies."
+        default=Rounding(), description="The roundings that no type promotion implies."
     )
     out_dtype: Literal["same", "promote", "float32", "bfloat16", "float16"] = Field(
-        "same",
+        default="same",
         description="Dtype of y: that of x, what eager torch would return (promote), "
         "or one dtype.",
     )
     residual: Literal["none", "pre_add", "post_add"] = Field(
-        "none",
+        default="none",
         description="pre_add: y = norm(x + residual), and the sum is returned too; "
         "post_add: y = residual + norm(x).",
     )
     residual_sum: Literal["rounded", "float32"] = Field(
-        "rounded",
+        default="rounded",
         description="pre_add: statistics of the stored (rounded) sum, or of the "
         "unrounded one. post_add: norm(x) is rounded to out_dtype before the "
         "addition, or not.",
     )
     residual_dtype: Literal["same", "float32"] = Field(
-        "same", description="Dtype of the residual and of the returned sum."
+        default="same", description="Dtype of the residual and of the returned sum."
     )
     residual_in_place: bool = Field(
-        False,
+        default=False,
         description="Write the sum over the residual; requires backward: false.",
     )
     save_stats: Literal["auto", "always", "none"] = Field(
-        "auto",
+        default="auto",
         description="rstd (and mean): kept when a gradient will need them, also "
         "returned (always), or never.",
     )
     backward: bool = Field(
-        True, description="Generate the backward kernels and the autograd wiring."
+        default=True,
+        description="Generate the backward kernels and the autograd wiring.",
     )
     strategy: Literal["auto", "row", "rows", "loop"] = Field(
-        "auto",
+        default="auto",
         description="How a row is mapped to the machine: one row a program, several "
         "rows a program, or a row in chunks. auto: by row length.",
     )
     batch_invariant: bool = Field(
-        True,
+        default=True,
         description="Launch constants never depend on the number of rows, so that a "
         "row's result does not depend on its batch.",
     )

@@ -9,7 +9,6 @@ from normgen import dtypes
 from normgen.dtypes import FLOAT32, Dtype
 from normgen.eager import HOST
 from normgen.expr import substitute
-from normgen.forward import overwritten
 from normgen.graph import Graph
 from normgen.interface import length
 from normgen.kernels import Argument, Kernel
@@ -145,11 +144,18 @@ def function_docstring(plan: NormPlan) -> list[str]:
 def numerics(plan: NormPlan) -> list[str]:
     """The contract, filled in: every value that is rounded, and to what."""
     graph = plan.graph
-    means = " and ".join(mean.name for mean in graph.means)
-    source = HOST.get(graph.norm.source, graph.norm.source)
-    lines = [f"{means}, rstd and x_hat are float32, of {source} in float32."]
-    for node in (*graph.prologue, *graph.epilogue):
-        text = substitute(node.step.value, {**HOST, "x": HOST.get(node.source, node.source)})
+    means = ", ".join(mean.name for mean in graph.means)
+    statistic = (
+        f"{means}, rstd and x_hat are float32, of {graph.norm.source} in float32."
+    )
+    lines = []
+    for node in graph.nodes:
+        if node is graph.norm:
+            lines.append(statistic)
+            continue
+        text = substitute(
+            node.step.value, {**HOST, "x": HOST.get(node.source, node.source)}
+        )
         helpers = {
             helper.name: f"({substitute(helper.value, HOST)})"
             for helper in node.step.helpers
@@ -173,7 +179,9 @@ def _rounded(graph: Graph, dtype: Dtype) -> str:
 
 def _dtype(graph: Graph, dtype: Dtype) -> str:
     atoms = {t: f"{name}.dtype" for t, name in HOST.items()}
-    listed = [atoms.get(atom, atom) for atom in (*HOST, *dtypes.CONCRETE) if atom in dtype]
+    listed = [
+        atoms.get(atom, atom) for atom in (*HOST, *dtypes.CONCRETE) if atom in dtype
+    ]
     if len(listed) == 1:
         return listed[0]
     return f"the promotion of {' and '.join(listed)}"
@@ -192,9 +200,7 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def kernel_docstring(
-    kernel: Kernel, title: str, formulas: Iterable[str]
-) -> list[str]:
+def kernel_docstring(kernel: Kernel, title: str, formulas: Iterable[str]) -> list[str]:
     """A sentence, the formulas, how rows are mapped, and every argument."""
     formulas = [f"    {line}" for text in formulas for line in wrap(text, 8, 4)]
     lines = [*wrap(title, 7), "", *formulas, "", *wrap(kernel.how, 4), "", "Args:"]
