@@ -1,7 +1,8 @@
 """The backward pass of a graph: gradients named, gathered, and reduced to their lines.
 
-The graph is walked from its end.  A value used twice, or returned, gathers its gradients in
-a sum.  A gradient that equals another one has no line: it is an alias of it.
+The graph is walked from its end.  A value used twice, or returned, gathers its
+gradients in a sum.  A gradient that equals another one has no line: it is an alias of
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Adjoint:
     """The backward lines of a graph.
 
     ``tensors`` maps the incoming gradients to their index space, ``gradients`` what the
-    pass makes to theirs.  ``aliases`` maps a tensor to the gradient that is also its own.
+    pass makes to theirs.  ``aliases`` maps a tensor to the gradient that is also its
+    own.
     """
 
     lines: tuple[Line, ...]

@@ -39,9 +39,9 @@ class Accumulation:
 class BackwardKernel(Kernel):
     """What the backward templates place.
 
-    A row in registers is replayed and differentiated up to the row means (``early``), and
-    from them on (``late``).  A row in chunks goes through ``first`` for the means, and
-    ``second`` for the gradients.
+    A row in registers is replayed and differentiated up to the row means (``early``),
+    and from them on (``late``).  A row in chunks goes through ``first`` for the means,
+    and ``second`` for the gradients.
     """
 
     saved: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Dtypes as symbols: what eager torch's promotion returns, before any tensor is there.
 
-A :data:`Dtype` is a set of atoms whose promotion it is: a concrete dtype ("bfloat16"), or
-the name of a tensor ("x", "w") that stands for whatever dtype that tensor will have.
+A :data:`Dtype` is a set of atoms whose promotion it is: a concrete dtype ("bfloat16"),
+or the name of a tensor ("x", "w") that stands for whatever dtype that tensor will have.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ def promote(*dtypes: Dtype) -> Dtype:
 
 
 def store_rounds_alike(value: Dtype, stored: Dtype) -> bool:
-    """Whether rounding once, to ``stored``, gives what rounding to ``value`` first does.
+    """Whether rounding once, to ``stored``, gives what rounding to ``value`` first
+    does.
 
-    It does where the value is never rounded at all, or where ``stored`` takes part in its
-    promotion: then its dtype is either ``stored`` or float32.
+    It does where the value is never rounded at all, or where ``stored`` takes part in
+    its promotion: then its dtype is either ``stored`` or float32.
     """
     return value == FLOAT32 or stored <= value
 
 
 def in_torch(dtype: Dtype, atoms: Mapping[str, str]) -> str:
-    """The dtype as a torch expression; ``atoms`` has the expression of each tensor's."""
+    """The dtype as a torch expression, from the expression of each atom."""
     known = {**atoms, **{name: f"torch.{name}" for name in CONCRETE}}
     first, *others = (known[atom] for atom in sorted(dtype, key=list(known).index))
     for other in others:

@@ -1,4 +1,4 @@
-"""What normgen says when an input is wrong: problems with a place, never a traceback."""
+"""What normgen says when an input is wrong: problems with a place, no traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 class Problem:
     """One thing that is wrong, and where.
 
-    ``line`` and ``column`` count from 1; both are None where a file as a whole is meant.
+    ``line`` and ``column`` count from 1; both are None where a file as a whole is
+    meant.
     """
 
     path: str

@@ -25,8 +25,8 @@ from normgen.strategies import Strategy
 class ForwardKernel(Kernel):
     """What the forward templates place.
 
-    A row in registers goes through ``stages``, one a mean, and the ``epilogue``; a row in
-    chunks through ``sweeps``, one a mean, and the ``last``.
+    A row in registers goes through ``stages``, one a mean, and the ``epilogue``; a row
+    in chunks through ``sweeps``, one a mean, and the ``last``.
     """
 
     outputs: tuple[str, ...]

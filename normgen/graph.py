@@ -1,7 +1,7 @@
 """A norm as a graph of named values: its steps in order, with the dtype of each.
 
-Here every line of forward maths gets its final name.  Nothing is known of rows, blocks or
-memory: a strategy later slices out what each of its sweeps needs.
+Here every line of forward maths gets its final name.  Nothing is known of rows, blocks
+or memory: a strategy later slices out what each of its sweeps needs.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Node:
 class Graph:
     """The forward pass of a norm.
 
-    ``tensors`` maps what a kernel may read to its index space, ``dtypes`` each tensor to
-    its dtype.  ``results`` maps the tensors stored per element to the values they take;
-    ``replayed`` values stand in memory exactly.  ``eps`` is a literal or ``eps``.
+    ``tensors`` maps what a kernel may read to its index space, ``dtypes`` each tensor
+    to its dtype.  ``results`` maps the tensors stored per element to the values they
+    take; ``replayed`` values stand in memory exactly.  ``eps`` is a literal or ``eps``.
     """
 
     statistic: Statistic

@@ -16,8 +16,8 @@ from normgen.spec import LARGEST_REGISTER_ROW, MAX_HIDDEN_SIZE
 class Length:
     """Which row lengths are right.
 
-    ``wrong`` is the test of wrong ones; ``literal`` says what was expected, and ``shape``
-    the same as a shape, both as Python literals; ``words`` is for prose.
+    ``wrong`` is the test of wrong ones; ``literal`` says what was expected, and
+    ``shape`` the same as a shape, both as Python literals; ``words`` is for prose.
     """
 
     wrong: str

@@ -1,7 +1,7 @@
 """What all kernel templates place: arguments, and sweeps sliced out of the maths.
 
-A sweep is one pass over a row.  It is cut out of the lines by what it must make and what it
-is given; loads follow from what its lines read.
+A sweep is one pass over a row.  It is cut out of the lines by what it must make and
+what it is given; loads follow from what its lines read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Launch constants, as data: which strategy a row length takes, and with what numbers.
 
-They depend on the row length alone, so that the bits of a row do not depend on its batch.
-Sixteen values a thread in 16-byte accesses is what each register tile aims at: enough
-loads in flight to fill the memory pipe, and few enough registers for full occupancy.  No
-entry has more than 16 warps: that is 1024 threads where a warp has 64.
+They depend on the row length alone, so that the bits of a row do not depend on its
+batch. Sixteen values a thread in 16-byte accesses is what each register tile aims at:
+enough loads in flight to fill the memory pipe, and few enough registers for full
+occupancy.  No entry has more than 16 warps: that is 1024 threads where a warp has 64.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def strategy_of(length: int, direction: Direction, asked: str) -> str:
 
 
 def dynamic_lengths(asked: str, direction: Direction) -> tuple[int, ...]:
-    """The lengths that the table of a dynamic norm lists; the last stands for longer ones.
+    """The lengths that the table of a dynamic norm lists; the last stands for longer
+    ones.
 
     They are powers of two, since a block is one.
     """

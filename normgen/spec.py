@@ -1,8 +1,8 @@
 """The spec: what a norm is, as frozen data.
 
-The fields and their defaults are the language that users write; the descriptions here are
-the ones that the JSON Schema and the docs print.  Rules that tie two fields together are in
-:func:`conflicts`.
+The fields and their defaults are the language that users write; the descriptions here
+are the ones that the JSON Schema and the docs print.  Rules that tie two fields
+together are in :func:`conflicts`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The statistic of a row: from ``x`` to ``x_hat``, and back.
 
-``means`` are taken over the row one after the other; each may read those before it and the
-``values`` made of them.  rstd is the factor that the last mean gives.
+``means`` are taken over the row one after the other; each may read those before it and
+the ``values`` made of them.  rstd is the factor that the last mean gives.
 
 The adjoint of x_hat = (x - mean) * rstd (Ba et al., 2016; Zhang and Sennrich, 2019, for
 RMS) is dx = (dx_hat - mean(dx_hat) - x_hat * mean(dx_hat * x_hat)) * rstd, without the
-second term where nothing was centred.  With eps outside the root, rstd = 1 / (std + eps)
-and the last mean is divided by std * rstd = 1 - eps * rstd.
+second term where nothing was centred.  With eps outside the root, rstd = 1 / (std +
+eps) and the last mean is divided by std * rstd = 1 - eps * rstd.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _inside_sqrt(centering: Statistic) -> Statistic:
 
 
 def _outside_sqrt(centering: Statistic) -> Statistic:
-    # 1 - eps * rstd is 0 for a row of zeros, where x_hat is 0 too: 2**-24, half a unit in
-    # the last place of 1, keeps the product 0 and changes nothing else.
+    # 1 - eps * rstd is 0 for a row of zeros, where x_hat is 0 too: 2**-24, half a unit
+    # in the last place of 1, keeps the product 0 and changes nothing else.
     s = centering.means[-1].name
     return Statistic(
         means=centering.means,

@@ -1,12 +1,14 @@
 """What each step of a norm computes, as formulas.
 
-A step maps the running value ``x`` to its output.  ``value`` is the formula of the output,
-``grads`` holds one formula per input, in terms of the inputs, the step's helper values and
-``dy``, the gradient of the output.  Formulas are per element; how the gradient of an
-operand is reduced follows from its index space, and where from the strategy.
+A step maps the running value ``x`` to its output.  ``value`` is the formula of the
+output, ``grads`` holds one formula per input, in terms of the inputs, the step's helper
+values and ``dy``, the gradient of the output.  Formulas are per element; how the
+gradient of an operand is reduced follows from its index space, and where from the
+strategy.
 
-Every value is float32.  The result is then rounded to the promotion of ``x``'s dtype and
-``promotes``, as eager torch would; a step with ``rounds_to`` rounds to that dtype instead.
+Every value is float32.  The result is then rounded to the promotion of ``x``'s dtype
+and ``promotes``, as eager torch would; a step with ``rounds_to`` rounds to that dtype
+instead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The strategies: what each template pair takes, and how its kernels are launched.
 
-A strategy knows no step.  ``sizes`` are the run-time integers of a direction, ``constants``
-its constexprs beside HIDDEN_SIZE and ALIGNMENT; ``tiles`` is how many programs would hold
-all rows, one tile each, in terms of ``n_rows`` and ``options``.
+A strategy knows no step.  ``sizes`` are the run-time integers of a direction,
+``constants`` its constexprs beside HIDDEN_SIZE and ALIGNMENT; ``tiles`` is how many
+programs would hold all rows, one tile each, in terms of ``n_rows`` and ``options``.
 """
 
 from __future__ import annotations
