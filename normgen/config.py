@@ -150,16 +150,20 @@ def absolute(path: Path) -> Path:
 
 def name_below(root: Path, path: Path) -> str:
     """``path`` with forward slashes: relative to ``root`` if it lies there."""
-    inside = path.is_relative_to(root)
-    return (path.relative_to(root) if inside else path).as_posix()
+    return _text(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def relative(path: Path, base: Path) -> str:
     """``path`` as it is typed in the folder ``base``."""
     try:
-        return Path(os.path.relpath(path, base)).as_posix()
+        return _text(Path(os.path.relpath(path, base)))
     except ValueError:  # another drive
-        return path.as_posix()
+        return _text(path)
+
+
+def _text(path: Path) -> str:
+    """A path as text, the same under every locale: names are taken to be UTF-8."""
+    return os.fsencode(path.as_posix()).decode("utf-8", errors="surrogateescape")
 
 
 def _marked_root(folder: Path) -> Path | None:

@@ -96,7 +96,7 @@ def launch(length: int, direction: Direction, strategy: str) -> Launch:
 
 
 def launch_few(length: int, strategy: str) -> Launch:
-    """The forward constants of up to FEW_ROWS rows: a row a program, twice the warps."""
+    """The forward constants of few rows: a row a program, twice the warps."""
     many = launch(length, "forward", strategy)
     rows = None if many.rows_per_program is None else 1
     warps = min(MAX_WARPS, max(4, 2 * many.num_warps))

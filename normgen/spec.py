@@ -310,13 +310,13 @@ def conflicts(norm: Norm) -> Iterator[tuple[str, str]]:
                 yield field, "there is no residual it could apply to (residual: none)"
     if norm.residual_in_place and norm.backward:
         yield "residual_in_place", "overwriting the residual requires backward: false"
-    if norm.residual == "post_add" and norm.out_dtype != "same":
-        if norm.residual_sum == "float32":
-            yield (
-                "out_dtype",
-                "norm(x) is not rounded before the addition (residual_sum: float32), "
-                "and the sum has residual_dtype",
-            )
+    unrounded = norm.residual == "post_add" and norm.residual_sum == "float32"
+    if unrounded and norm.out_dtype != "same":
+        yield (
+            "out_dtype",
+            "norm(x) is not rounded before the addition (residual_sum: float32), "
+            "and the sum has residual_dtype",
+        )
     if norm.save_stats == "none" and norm.backward:
         yield "save_stats", "the backward pass reads the statistics (backward: true)"
     limit = LARGEST_REGISTER_ROW.get(norm.strategy)
@@ -324,8 +324,8 @@ def conflicts(norm: Norm) -> Iterator[tuple[str, str]]:
         if limit is not None and length > limit:
             yield (
                 "hidden_size",
-                f"strategy {norm.strategy} holds at most {limit} columns, got {length}; "
-                "use loop or auto",
+                f"strategy {norm.strategy} holds at most {limit} columns, "
+                f"got {length}; use loop or auto",
             )
 
 

@@ -16,6 +16,8 @@ from normgen.plan import RESULTS, NormPlan
 from normgen.spec import SpecFile
 
 WIDTH = 88
+#: what generated modules need, as tested on a GPU (docs/tested-on.md)
+FLOOR = "torch 2.11 with Triton 3.6"
 TITLES = {"rms_norm": "RMSNorm", "layer_norm": "LayerNorm"}
 
 
@@ -39,9 +41,9 @@ def module_docstring(spec: SpecFile, plans: Iterable[NormPlan]) -> list[str]:
     lines += [
         "",
         *wrap(
-            "Each norm is a function, the same in plain PyTorch (NAME_reference) and an "
-            "nn.Module. Tensors on the CPU take the reference. Needs torch 2.11 with "
-            "Triton 3.6, or newer.",
+            "Each norm is a function, the same in plain PyTorch (NAME_reference) and "
+            "an nn.Module. Tensors on the CPU take the reference. "
+            f"Needs {FLOOR}, or newer.",
             0,
         ),
     ]
