@@ -21,6 +21,8 @@ THREADS_PER_WARP = 32
 MAX_WARPS = 16
 #: A tile of several rows: 4 warps of 16 values a thread.
 TILE = 2048
+#: Of one row, Triton 3.6 folds the pointers to a scalar and cannot compile their hints.
+MIN_ROWS = 2
 #: A chunk of a row too long for registers; backward holds twice the values.
 CHUNK = {"forward": 8192, "backward": 4096}
 LONGEST_IN_REGISTERS = 16384
@@ -89,7 +91,7 @@ def launch(length: int, direction: Direction, strategy: str) -> Launch:
     if strategy == "loop":
         block = min(block, CHUNK[direction])
     if strategy == "rows":
-        rows = max(1, TILE // block)
+        rows = max(MIN_ROWS, TILE // block)
     threads = block * (rows or 1) // VALUES_PER_THREAD
     warps = min(MAX_WARPS, max(1, threads // THREADS_PER_WARP))
     return Launch(block, rows, warps, max(1, RESIDENT_WARPS // warps))
@@ -98,6 +100,6 @@ def launch(length: int, direction: Direction, strategy: str) -> Launch:
 def launch_few(length: int, strategy: str) -> Launch:
     """The forward constants of few rows: a row a program, twice the warps."""
     many = launch(length, "forward", strategy)
-    rows = None if many.rows_per_program is None else 1
+    rows = None if many.rows_per_program is None else MIN_ROWS
     warps = min(MAX_WARPS, max(4, 2 * many.num_warps))
     return Launch(many.block_size, rows, warps, many.programs)
