@@ -27,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for a finding, 2 for an error."""
     _use_utf8()
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -43,18 +46,15 @@ def _run(argv: Sequence[str]) -> int:
     args = _parser(argv).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
-        status = run(args)
+        return run(args)
     except NormgenError as error:
         report(args.format, error.problems)
-        status = ERROR
     except (OSError, KeyboardInterrupt):
         raise
     except Exception:
         traceback.print_exc()
         print("normgen: this is a bug in normgen; please report it", file=sys.stderr)
-        status = ERROR
-    sys.stdout.flush()
-    return status
+    return ERROR
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:

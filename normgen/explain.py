@@ -8,7 +8,7 @@ from typing import Any
 from normgen import launch, wording
 from normgen.dtypes import CONCRETE, Dtype
 from normgen.launch import Direction
-from normgen.plan import Branch, NormPlan
+from normgen.plan import NormPlan
 
 
 def explain(plan: NormPlan) -> dict[str, Any]:
@@ -60,8 +60,9 @@ def _size(dtype: Dtype, x: str) -> int:
 
 def launches(plan: NormPlan) -> Iterator[dict[str, Any]]:
     """The strategy and constants of each row length, with the reason."""
-    for direction, branches in _branches(plan):
-        for branch in branches:
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    for direction in directions:
+        for branch in plan.branches(direction):
             for length in branch.lengths:
                 chosen = launch.launch(length, direction, branch.strategy.name)
                 yield {
@@ -72,14 +73,8 @@ def launches(plan: NormPlan) -> Iterator[dict[str, Any]]:
                     and length == branch.lengths[-1],
                     "strategy": branch.strategy.name,
                     "options": chosen.options,
-                    "why": branch.strategy.why[direction],
+                    "why": launch.RULES[direction, branch.strategy.name].why,
                 }
-
-
-def _branches(plan: NormPlan) -> Iterator[tuple[Direction, tuple[Branch, ...]]]:
-    yield "forward", plan.forward_branches
-    if plan.norm.backward:
-        yield "backward", plan.backward_branches
 
 
 def advice(plan: NormPlan) -> Iterator[str]:
@@ -108,7 +103,7 @@ def advice(plan: NormPlan) -> Iterator[str]:
         )
     for length in norm.lengths:
         block = launch.block_size(length)
-        if length <= launch.LONGEST_IN_REGISTERS and length / block < 0.75:
+        if length <= launch.LONGEST_ROW[1] and length / block < 0.75:
             idle = 100 * (block - length) // block
             yield f"Rows of {length} leave {idle} % of a block of {block} columns idle."
     if norm.out_dtype == "promote" and norm.affine.dtype == "any" and norm.has_weight:

@@ -1,9 +1,8 @@
 """Launch constants, as data: which strategy a row length takes, and with what numbers.
 
 They depend on the row length alone, so that the bits of a row do not depend on its
-batch. Sixteen values a thread in 16-byte accesses is what each register tile aims at:
-enough loads in flight to fill the memory pipe, and few enough registers for full
-occupancy.  No entry has more than 16 warps: that is 1024 threads where a warp has 64.
+batch.  No launch has more than 16 warps: that is 1024 threads where a warp has 64.  The
+numbers were measured on an H200 in bfloat16 (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -15,24 +14,57 @@ from normgen.spec import LARGEST_REGISTER_ROW
 
 Direction = Literal["forward", "backward"]
 
+
+@dataclass(frozen=True)
+class Rule:
+    """How a strategy is sized.
+
+    ``values`` is what a program holds at once where the row length does not say:
+    several rows, or a chunk of one.
+    """
+
+    values: int
+    values_per_thread: int
+    why: str
+
+
+RULES: dict[tuple[Direction, str], Rule] = {
+    ("forward", "rows"): Rule(
+        2048,
+        16,
+        "Short rows: several a program, until 4 warps have 16 values a thread.",
+    ),
+    ("forward", "row"): Rule(
+        0, 32, "A row in registers, 32 values a thread: few warps reduce sooner."
+    ),
+    ("forward", "loop"): Rule(
+        8192, 16, "A row too long for registers: in chunks, read again from the cache."
+    ),
+    ("backward", "rows"): Rule(
+        4096,
+        16,
+        "Short rows: several at a time, until 8 warps have 16 values a thread.",
+    ),
+    ("backward", "row"): Rule(
+        0, 8, "A row and its sums in registers, over as many warps as there are."
+    ),
+    ("backward", "loop"): Rule(
+        8192, 16, "A row too long for registers: in chunks, read again from the cache."
+    ),
+}
+
 MIN_BLOCK = 16
-VALUES_PER_THREAD = 16
 THREADS_PER_WARP = 32
 MAX_WARPS = 16
-#: A tile of several rows: 4 warps of 16 values a thread.
-TILE = 2048
 #: Of one row, Triton 3.6 folds the pointers to a scalar and cannot compile their hints.
 MIN_ROWS = 2
-#: A chunk of a row too long for registers; backward holds twice the values.
-CHUNK = {"forward": 8192, "backward": 4096}
-LONGEST_IN_REGISTERS = 16384
-#: The longest row each strategy takes when the choice is free.
-AUTO: dict[Direction, tuple[tuple[str, int | None], ...]] = {
-    "forward": (("rows", 1024), ("row", LONGEST_IN_REGISTERS), ("loop", None)),
-    "backward": (("rows", 1024), ("row", 8192), ("loop", None)),
-}
-#: Warps a multiprocessor holds of a persistent backward kernel (about 128 registers).
-RESIDENT_WARPS = 16
+#: What a multiprocessor's backward programs hold together, by values of a tile.
+RESIDENT_VALUES = 8192
+MAX_PROGRAMS = 16
+#: The longest row of each strategy where the choice is free, by the number of row means
+#: in series: a second one stalls a long row that stands in registers.
+LONGEST_ROWS: dict[Direction, int] = {"forward": 1024, "backward": 2048}
+LONGEST_ROW = {1: 16384, 2: 8192}
 #: ``batch_invariant: false``: up to so many rows, a row gets twice the warps.
 FEW_ROWS = 128
 
@@ -60,45 +92,49 @@ def block_size(length: int) -> int:
     return max(MIN_BLOCK, 1 << (length - 1).bit_length())
 
 
-def strategy_of(length: int, direction: Direction, asked: str) -> str:
-    """The strategy of a row length: the one asked for, or by the table."""
+def strategy_of(length: int, direction: Direction, asked: str, means: int) -> str:
+    """The strategy of a row length: the one asked for, or by its length."""
     if asked != "auto":
         return asked
-    return next(
-        name
-        for name, largest in AUTO[direction]
-        if largest is None or length <= largest
-    )
+    if length <= LONGEST_ROWS[direction]:
+        return "rows"
+    return "row" if length <= LONGEST_ROW[means] else "loop"
 
 
-def dynamic_lengths(asked: str, direction: Direction) -> tuple[int, ...]:
-    """The lengths that the table of a dynamic norm lists; the last stands for longer
-    ones.
+def dynamic_lengths(asked: str, direction: Direction, means: int) -> tuple[int, ...]:
+    """The lengths that a dynamic norm's table lists; the last stands for all beyond it.
 
     They are powers of two, since a block is one.
     """
-    largest = LARGEST_REGISTER_ROW.get(asked, 2 * LONGEST_IN_REGISTERS)
-    if asked == "loop":
-        largest = CHUNK[direction]
-    powers = (2**n for n in range(MIN_BLOCK.bit_length() - 1, 31))
-    return tuple(length for length in powers if length <= largest)
+    largest = {
+        "auto": 2 * LONGEST_ROW[means],
+        "loop": RULES[direction, "loop"].values,
+        **LARGEST_REGISTER_ROW,
+    }[asked]
+    powers = (2**n for n in range(31))
+    return tuple(length for length in powers if MIN_BLOCK <= length <= largest)
 
 
 def launch(length: int, direction: Direction, strategy: str) -> Launch:
     """The launch constants of one row length."""
-    block = block_size(length)
-    rows = None
+    rule, block, rows = RULES[direction, strategy], block_size(length), None
     if strategy == "loop":
-        block = min(block, CHUNK[direction])
+        block = min(block, rule.values)
     if strategy == "rows":
-        rows = max(MIN_ROWS, TILE // block)
-    threads = block * (rows or 1) // VALUES_PER_THREAD
-    warps = min(MAX_WARPS, max(1, threads // THREADS_PER_WARP))
-    return Launch(block, rows, warps, max(1, RESIDENT_WARPS // warps))
+        rows = max(MIN_ROWS, rule.values // block)
+    values = block * (rows or 1)
+    warps = values // (rule.values_per_thread * THREADS_PER_WARP)
+    programs = RESIDENT_VALUES // values
+    return Launch(
+        block_size=block,
+        rows_per_program=rows,
+        num_warps=min(MAX_WARPS, max(1, warps)),
+        programs=min(MAX_PROGRAMS, max(1, programs)),
+    )
 
 
 def launch_few(length: int, strategy: str) -> Launch:
-    """The forward constants of few rows: a row a program, twice the warps."""
+    """The forward constants of few rows: small tiles, twice the warps."""
     many = launch(length, "forward", strategy)
     rows = None if many.rows_per_program is None else MIN_ROWS
     warps = min(MAX_WARPS, max(4, 2 * many.num_warps))

@@ -173,8 +173,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _likeness(written: str, name: str) -> float:
-    written = written.lower().replace("-", "_")
-    return SequenceMatcher(None, written, name).ratio()
+    return SequenceMatcher(None, written.lower(), name).ratio()
 
 
 def _parsed(field: str) -> Route:

@@ -51,6 +51,12 @@ class NormPlan:
     forward_kernels: tuple[ForwardKernel, ...]
     backward_kernels: tuple[BackwardKernel, ...]
 
+    def branches(self, direction: Direction) -> tuple[Branch, ...]:
+        """The strategies of a direction, shortest rows first."""
+        if direction == "forward":
+            return self.forward_branches
+        return self.backward_branches
+
     @property
     def parameters(self) -> tuple[str, ...]:
         """The learned tensors, by Python name."""
@@ -61,8 +67,9 @@ def plan(norm: Norm) -> NormPlan:
     """Decides everything about one norm."""
     graph = graphs.build(norm)
     adjoint = differentiate(graph)
-    forward = branches(norm, "forward")
-    backward = branches(norm, "backward") if norm.backward else ()
+    means = len(graph.means)
+    forward = branches(norm, "forward", means)
+    backward = branches(norm, "backward", means) if norm.backward else ()
     tensors = tuple(t for t in ("x", "w", "b", "r") if t in graph.tensors)
     eps = ("eps",) if norm.eps == "argument" else ()
     statistics = graph.statistic.saved if norm.save_stats == "always" else ()
@@ -88,12 +95,15 @@ def plan(norm: Norm) -> NormPlan:
     )
 
 
-def branches(norm: Norm, direction: Direction) -> tuple[Branch, ...]:
-    """The strategies that a norm's row lengths take, shortest rows first."""
-    lengths = norm.lengths or launch.dynamic_lengths(norm.strategy, direction)
+def branches(norm: Norm, direction: Direction, means: int) -> tuple[Branch, ...]:
+    """The strategies that a norm's row lengths take, shortest rows first.
+
+    ``means`` is how many row means the statistic takes, one after the other.
+    """
+    lengths = norm.lengths or launch.dynamic_lengths(norm.strategy, direction, means)
     chosen: dict[str, list[int]] = {}
     for length in sorted(lengths):
-        name = launch.strategy_of(length, direction, norm.strategy)
+        name = launch.strategy_of(length, direction, norm.strategy, means)
         chosen.setdefault(name, []).append(length)
     last = list(chosen)[-1]
     return tuple(

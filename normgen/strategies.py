@@ -21,7 +21,6 @@ class Strategy:
     constants: tuple[str, ...]
     tiles: str
     how: dict[Direction, str]
-    why: dict[Direction, str]
 
     def template(self, direction: Direction) -> str:
         """The name of the template of a direction."""
@@ -41,10 +40,6 @@ STRATEGIES = {
                 "backward": "A fixed number of programs walks over the rows, "
                 "ROWS_PER_PROGRAM at a time.",
             },
-            why={
-                "forward": "Short rows: several a program, 2048 values, 16 a thread.",
-                "backward": "Short rows: several at a time, 2048 values, 16 a thread.",
-            },
         ),
         Strategy(
             name="row",
@@ -55,11 +50,6 @@ STRATEGIES = {
                 "forward": "A program holds one whole row in registers.",
                 "backward": "A fixed number of programs walks over the rows, one at a "
                 "time.",
-            },
-            why={
-                "forward": "A row fits the registers of one program, read once.",
-                "backward": "A row and its column gradients fit the registers of one "
-                "program.",
             },
         ),
         Strategy(
@@ -72,10 +62,6 @@ STRATEGIES = {
                 "mean, then one for the result.",
                 "backward": "A fixed number of programs walks over the rows, each in "
                 "chunks, twice.",
-            },
-            why={
-                "forward": "Long rows: in chunks, read again from the cache.",
-                "backward": "Long rows: in chunks, read again from the cache.",
             },
         ),
     )

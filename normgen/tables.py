@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from normgen import launch
-from normgen.launch import FEW_ROWS, Direction, Launch
+from normgen.launch import FEW_ROWS, RULES, Direction, Launch
 from normgen.plan import Branch, NormPlan
 
 
@@ -45,7 +45,7 @@ def lookup(plan: NormPlan, direction: Direction) -> tuple[str, ...]:
         target = "per_multiprocessor, options"
     lines, key = [], "hidden_size"
     if not plan.norm.lengths:
-        longest = launch.dynamic_lengths(plan.norm.strategy, direction)[-1]
+        longest = plan.branches(direction)[-1].lengths[-1]
         power = f"max({launch.MIN_BLOCK}, triton.next_power_of_2(hidden_size))"
         lines.append(f"length = min({power}, {longest})")
         key = "length"
@@ -77,18 +77,17 @@ def _table(
     constants: Callable[[int, Direction, str], Launch],
     entry: Callable[[Launch], str],
 ) -> Table:
-    used = plan.forward_branches if direction == "forward" else plan.backward_branches
     return Table(
         name,
         tuple(
             Section(
-                branch.strategy.why[direction],
+                RULES[direction, branch.strategy.name].why,
                 tuple(
                     f"{n}: {entry(constants(n, direction, branch.strategy.name))},"
                     for n in branch.lengths
                 ),
             )
-            for branch in used
+            for branch in plan.branches(direction)
         ),
     )
 

@@ -1,0 +1,79 @@
+"""Every kernel compiles for sm_90 without a GPU, and spills no register."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.ahead import compile_all
+from support.build import build, make
+from support.fields import LENGTH, accepts, single_values
+from support.inputs import case
+from support.launches import launches_of
+from support.tables import rows_beyond
+
+CASES = dict(single_values())
+CHUNKS = 8
+WIDTHS = (1, 128, 257, 768, 1024, 1536, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
+
+
+def jobs_for(norm, shape, io, device, monkeypatch, **options):
+    """Compiler jobs for all that one call and its backward launch, each kind once."""
+    module = build(norm)
+    inputs = case(norm, shape, io, device=device, **options)
+    jobs = []
+    for launch in launches_of(module, norm, inputs, monkeypatch):
+        job = {key: value for key, value in launch.items() if key != "grid"}
+        job["file"] = module.__file__
+        if job not in jobs:
+            jobs.append(job)
+    assert len(jobs) >= (1 if not norm.backward else 2)
+    return jobs
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_kernels_of_every_field_value_compile(chunk, device, monkeypatch):
+    jobs = []
+    for norm in list(CASES.values())[chunk::CHUNKS]:
+        io = torch.bfloat16
+        if not accepts(norm, io):
+            io = getattr(torch, norm.dtype[0])
+        shape = (rows_beyond(build(norm), norm, LENGTH), LENGTH)
+        jobs += jobs_for(norm, shape, io, device, monkeypatch, parameters=torch.float32)
+    for used in compile_all(jobs):
+        assert used["stack"] == 0, used
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"normalized": "io"},
+        {"normalized": "io", "residual": "pre_add"},
+        {"variant": "layer_norm", "bias": True},
+        {"variant": "layer_norm", "bias": True, "residual": "pre_add"},
+    ],
+    ids=["llama", "llama_add", "layer_norm", "add_layer_norm"],
+)
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_register_is_spilt_at_a_common_width(half, fields, device, monkeypatch):
+    norm = make(**fields)
+    jobs = []
+    for width in WIDTHS[half::2]:
+        jobs += jobs_for(norm, (3, width), torch.bfloat16, device, monkeypatch)
+    for job, used in zip(jobs, compile_all(jobs), strict=True):
+        assert used["stack"] == 0 and used["local"] == 0, (job, used)
+
+
+def test_aligned_rows_are_read_16_bytes_at_a_time(device, monkeypatch):
+    norm = make()
+    aligned = jobs_for(norm, (3, 4096), torch.bfloat16, device, monkeypatch)
+    odd = jobs_for(norm, (3, 4095), torch.bfloat16, device, monkeypatch)
+    wide, narrow = compile_all([aligned[0], odd[0]])
+    assert wide["vectors"] > 0
+    assert narrow["vectors"] == 0
+
+
+@pytest.mark.parametrize("capability", [80, 100])
+def test_other_generations_compile_too(capability, device, monkeypatch):
+    norm = make(variant="layer_norm", bias=True, residual="pre_add")
+    jobs = jobs_for(norm, (3, 4096), torch.bfloat16, device, monkeypatch)
+    assert all(u["stack"] == 0 for u in compile_all(jobs, capability))

@@ -1,0 +1,125 @@
+"""The JSON Schema is draft-07, fresh, and of the same mind as the models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft7Validator
+
+from normgen.commands.schema import DRAFT, draft_07, schema_text
+from normgen.spec import Norm, SpecFile
+from normgen.yaml_reader import read
+
+REPOSITORY = Path(__file__).parent.parent
+CHECKED_IN = REPOSITORY / "specs" / "normgen.schema.json"
+GOOD = sorted((REPOSITORY / "specs").glob("*.yaml"))
+SCHEMA = json.loads(schema_text())
+
+
+def faults(text: str) -> list[str]:
+    data = read(text, "spec.yaml").data
+    return [error.message for error in Draft7Validator(SCHEMA).iter_errors(data)]
+
+
+def keywords(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from keywords(item)
+    elif isinstance(schema, dict):
+        for key, value in schema.items():
+            yield key
+            if key in ("properties", "definitions"):
+                for inner in value.values():
+                    yield from keywords(inner)
+            elif key not in ("default", "const", "enum", "required"):
+                yield from keywords(value)
+
+
+def test_the_checked_in_schema_is_fresh() -> None:
+    assert CHECKED_IN.read_text(encoding="utf-8") == schema_text(), (
+        "run: normgen schema -o specs/normgen.schema.json"
+    )
+
+
+def test_the_schema_is_valid_draft_07() -> None:
+    assert SCHEMA["$schema"] == DRAFT
+    Draft7Validator.check_schema(SCHEMA)
+
+
+def test_every_keyword_is_one_that_draft_07_knows() -> None:
+    known = set(Draft7Validator.META_SCHEMA["properties"])
+    assert set(keywords(SCHEMA)) <= known
+
+
+def test_nothing_stands_beside_a_reference() -> None:
+    def check(schema: Any) -> None:
+        if isinstance(schema, dict):
+            assert "$ref" not in schema or len(schema) == 1, schema
+            for value in schema.values():
+                check(value)
+        elif isinstance(schema, list):
+            for item in schema:
+                check(item)
+
+    check(SCHEMA)
+
+
+def test_editors_see_every_description_and_default() -> None:
+    fields = SCHEMA["definitions"]["Norm"]["properties"]
+    for name, info in Norm.model_fields.items():
+        assert "description" in fields[name] or "allOf" in fields[name], name
+        assert info.is_required() or "default" in fields[name], name
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_a_spec_of_ours_passes_and_names_the_schema(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert faults(text) == []
+    assert text.startswith("# yaml-language-server: $schema=normgen.schema.json\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "shape_list_at_top",
+        "shape_no_version",
+        "shape_no_kernels",
+        "shape_kernels_no_entries",
+        "shape_kernels_mapping",
+        "shape_kernel_is_name",
+        "shape_affine_not_mapping",
+        "version_string",
+        "field_typo",
+        "field_one_level_off",
+        "field_missing",
+        "eps_string",
+        "eps_true",
+        "boolean_words",
+        "number_as_string",
+        "number_range",
+        "dtype_scalar",
+        "dtype_unknown",
+        "dtype_empty",
+        "choice_wrong",
+        "choice_nothing",
+        "name_no_string",
+    ],
+)
+def test_a_bad_spec_fails_in_the_editor_too(name: str) -> None:
+    path = REPOSITORY / "tests" / "golden" / "bad_specs" / f"{name}.yaml"
+    assert faults(path.read_text(encoding="utf-8"))
+
+
+def test_a_field_named_like_a_keyword_is_kept() -> None:
+    schema = {"properties": {"title": {"title": "Title", "type": "string"}}}
+    assert draft_07(schema) == {"properties": {"title": {"type": "string"}}}
+    assert draft_07({"default": {"title": 1}}) == {"default": {"title": 1}}
+
+
+def test_the_schema_names_the_fields_of_the_models() -> None:
+    assert set(SCHEMA["properties"]) == set(SpecFile.model_fields)
+    assert set(SCHEMA["definitions"]["Norm"]["properties"]) == set(Norm.model_fields)
