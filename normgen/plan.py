@@ -12,10 +12,8 @@ from normgen.eager import HOST
 from normgen.forward import ForwardKernel, forward_kernel
 from normgen.graph import Graph
 from normgen.launch import Direction
-from normgen.spec import Norm
+from normgen.spec import Norm, class_name
 from normgen.strategies import STRATEGIES, Strategy
-
-_ACRONYMS = {"rms": "RMS", "qk": "QK", "q": "Q", "k": "K", "ln": "LN"}
 
 #: what a result is called in Python
 RESULTS = {"y": "y", "h": "residual_sum"}
@@ -110,11 +108,6 @@ def branches(norm: Norm, direction: Direction, means: int) -> tuple[Branch, ...]
         Branch(STRATEGIES[name], tuple(taken), None if name == last else taken[-1])
         for name, taken in chosen.items()
     )
-
-
-def class_name(name: str) -> str:
-    """The nn.Module of a function: ``add_rms_norm`` -> ``AddRMSNorm``."""
-    return "".join(_ACRONYMS.get(p, p.capitalize()) for p in name.split("_"))
 
 
 def _named(stem: str, branches: tuple[Branch, ...]) -> list[tuple[str, Branch]]:

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 DType = Literal["float32", "bfloat16", "float16"]
+NAME = "[a-z][a-z0-9]*(_[a-z0-9]+)*"
 MAX_HIDDEN_SIZE = 2**30  # column indices stay in int32, whatever the block
 MAX_NAME_LENGTH = 24  # so that generated lines fit their width
 SMALLEST_NORMAL = 2.0**-126  # of float32; below it GPUs flush to zero
@@ -79,7 +80,7 @@ def _is_number(text: str) -> bool:
 
 
 def _check_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name, flags=re.ASCII):
+    if not re.fullmatch(NAME, name):
         raise _error(
             f"{name!r} is no lower-case identifier: letters, digits and single "
             "underscores, a letter first, such as rms_norm"
@@ -96,7 +97,7 @@ def _check_name(name: str) -> str:
 def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
     repeated = [v for i, v in enumerate(values) if v in values[:i]]
     if repeated:
-        raise _error(f"{repeated[0]!r} is listed twice")
+        raise _error(f'"{repeated[0]}" is listed twice')
     return values
 
 
@@ -104,12 +105,12 @@ def _check_eps(eps: float | str) -> float | str:
     if isinstance(eps, str):
         return eps
     if eps <= 0:
-        raise _error(f"expected a number above 0, got {eps!r}")
+        raise _error(f"expected a number above 0, got {eps:g}")
     if eps > 1:
-        raise _error(f"expected at most 1, got {eps!r}")
+        raise _error(f"expected at most 1, got {eps:g}")
     if struct.unpack("f", struct.pack("f", eps))[0] < SMALLEST_NORMAL:
         raise _error(
-            f"{eps!r} is 0 in float32 arithmetic on a GPU; the smallest is 1.18e-38"
+            f"{eps:g} is 0 in float32 arithmetic on a GPU; the smallest is 1.18e-38"
         )
     return float(eps)
 
@@ -138,7 +139,7 @@ class _Model(BaseModel):
 
 
 class Affine(_Model):
-    """The learned scale and shift, and the precision they are held in."""
+    """Weight and bias: which there are, and their precision."""
 
     weight: Literal["vector", "none"] = Field(
         default="vector", description="Learned scale of shape (hidden_size,), or none."
@@ -164,7 +165,7 @@ class Affine(_Model):
 
 
 class Rounding(_Model):
-    """The roundings that no type promotion implies."""
+    """Casts of the normalized row and of the affine result."""
 
     normalized: Literal["none", "io", "weight"] = Field(
         default="none",
@@ -182,8 +183,9 @@ class Norm(_Model):
     """One norm: an entry of ``kernels``."""
 
     name: Annotated[str, AfterValidator(_check_name)] = Field(
+        json_schema_extra={"pattern": f"^{NAME}$", "maxLength": MAX_NAME_LENGTH},
         description="Name of the generated function; kernels and module are named "
-        "after it."
+        "after it.",
     )
     variant: Literal["rms_norm", "layer_norm"] = Field(
         description="The statistic: the mean of squares, or mean and variance."
@@ -308,7 +310,7 @@ def conflicts(norm: Norm) -> Iterator[tuple[str, str]]:
         for field in ("residual_sum", "residual_dtype", "residual_in_place"):
             if getattr(norm, field) != Norm.model_fields[field].default:
                 yield field, "there is no residual it could apply to (residual: none)"
-    if norm.residual_in_place and norm.backward:
+    elif norm.residual_in_place and norm.backward:
         yield "residual_in_place", "overwriting the residual requires backward: false"
     unrounded = norm.residual == "post_add" and norm.residual_sum == "float32"
     if unrounded and norm.out_dtype != "same":
@@ -333,7 +335,7 @@ class SpecFile(_Model):
     """A whole spec file."""
 
     version: Annotated[int, AfterValidator(_check_version)] = Field(
-        description="Version of the spec language: 1."
+        json_schema_extra={"const": 1}, description="Version of the spec language: 1."
     )
     kernels: Annotated[tuple[Norm, ...], Field(strict=False, min_length=1)] = Field(
         description="The norms of the module, one entry each."
@@ -348,9 +350,9 @@ class SpecFile(_Model):
             for made in (name, f"{name}_reference"):
                 first = taken.setdefault(made, i)
                 if first != i:
-                    found.append(
-                        (f"kernels[{i}].name", f"{made!r} is made by kernels[{first}]")
-                    )
+                    message = f'"{made}" is made by kernels[{first}]'
+                    found.append((f"kernels[{i}].name", message))
+                    break
         if found:
             raise PydanticCustomError("conflicts", "names clash", {"conflicts": found})
         return self
