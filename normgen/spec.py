@@ -34,19 +34,11 @@ MAX_NAME_LENGTH = 24  # so that generated lines fit their width
 SMALLEST_NORMAL = 2.0**-126  # of float32; below it GPUs flush to zero
 LARGEST_REGISTER_ROW = {"row": 16384, "rows": 4096}
 
+#: words of a name that stand in capitals in the name of its class
+_ACRONYMS = {"rms": "RMS", "qk": "QK", "q": "Q", "k": "K", "ln": "LN"}
 _RESERVED = {
-    *(
-        "torch",
-        "triton",
-        "tl",
-        "x",
-        "weight",
-        "bias",
-        "residual",
-        "eps",
-        "mean",
-        "rstd",
-    ),
+    *("torch", "triton", "tl", "once_differentiable"),
+    *("x", "weight", "bias", "residual", "eps", "mean", "rstd"),
     *keyword.kwlist,
     *keyword.softkwlist,
     *dir(builtins),
@@ -79,6 +71,11 @@ def _is_number(text: str) -> bool:
         return False
 
 
+def class_name(name: str) -> str:
+    """The nn.Module of a function: ``add_rms_norm`` -> ``AddRMSNorm``."""
+    return "".join(_ACRONYMS.get(p, p.capitalize()) for p in name.split("_"))
+
+
 def _check_name(name: str) -> str:
     if not re.fullmatch(NAME, name):
         raise _error(
@@ -87,9 +84,10 @@ def _check_name(name: str) -> str:
         )
     if len(name) > MAX_NAME_LENGTH:
         raise _error(f"{name!r} is longer than {MAX_NAME_LENGTH} characters")
-    if name in _RESERVED:
+    if name in _RESERVED or class_name(name) in _RESERVED:
         raise _error(
-            f"{name!r} would shadow a Python or Triton name in the generated file"
+            f"{name!r} would shadow a name that the generated file needs, as itself or "
+            f"as {class_name(name)}"
         )
     return name
 
@@ -347,7 +345,7 @@ class SpecFile(_Model):
         taken: dict[str, int] = {}
         found = []
         for i, name in enumerate(names):
-            for made in (name, f"{name}_reference"):
+            for made in (name, f"{name}_reference", class_name(name)):
                 first = taken.setdefault(made, i)
                 if first != i:
                     message = f'"{made}" is made by kernels[{first}]'
