@@ -84,11 +84,11 @@ def _check_name(name: str) -> str:
         )
     if len(name) > MAX_NAME_LENGTH:
         raise _error(f"{name!r} is longer than {MAX_NAME_LENGTH} characters")
-    if name in _RESERVED or class_name(name) in _RESERVED:
-        raise _error(
-            f"{name!r} would shadow a name that the generated file needs, as itself or "
-            f"as {class_name(name)}"
-        )
+    for made in (name, class_name(name)):
+        if made in _RESERVED:
+            raise _error(
+                f"{name!r} would shadow {made}, which Python or the generated file needs"
+            )
     return name
 
 
