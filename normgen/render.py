@@ -18,7 +18,7 @@ from normgen.tables import tables
 #: in the order in which they stand; each is left out where nothing calls it
 HELPERS = (
     "_FLOATS",
-    "_MULTIPROCESSORS",
+    "_MULTIPROCESSOR_COUNTS",
     "_sum_partials",
     "_partial_sums",
     "_multiprocessors",
