@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from normgen.expr import add, is_name, substitute
@@ -22,7 +22,7 @@ class Adjoint:
 
     ``tensors`` maps the incoming gradients to their index space, ``gradients`` what the
     pass makes to theirs.  ``aliases`` maps a tensor to the gradient that is also its
-    own.
+    own: of another tensor, or an incoming one.
     """
 
     lines: tuple[Line, ...]
@@ -30,6 +30,19 @@ class Adjoint:
     tensors: Mapping[str, Space]
     gradients: Mapping[str, Space]
     aliases: Mapping[str, str]
+
+    def of(self, tensor: str) -> str:
+        """The gradient of an input tensor."""
+        return self.aliases.get(tensor, gradient_name(tensor))
+
+    def owners(self, gradient: str, tensors: Iterable[str]) -> tuple[str, ...]:
+        """Those of ``tensors`` whose gradient this is."""
+        return tuple(t for t in tensors if self.of(t) == gradient)
+
+
+def gradient_name(tensor: str) -> str:
+    """What the gradient of a tensor or value is called."""
+    return f"d{tensor}"
 
 
 def differentiate(graph: Graph) -> Adjoint:
@@ -49,14 +62,14 @@ class _Walk:
     def run(self) -> Adjoint:
         graph = self.graph
         for tensor, value in graph.results.items():
-            self.arriving.setdefault(value, []).append(f"d{tensor}")
+            self.arriving.setdefault(value, []).append(gradient_name(tensor))
         for node in reversed(graph.nodes):
             self._step_back(node)
         self.gradients[self._gather("x")] = "element"
         return Adjoint(
             lines=tuple(self.lines),
             means=self.means,
-            tensors={f"d{tensor}": "element" for tensor in graph.results},
+            tensors={gradient_name(t): "element" for t in graph.results},
             gradients=self.gradients,
             aliases=self.aliases,
         )
@@ -81,7 +94,7 @@ class _Walk:
         terms = self.arriving[value]
         if len(terms) == 1 and is_name(terms[0]):
             return terms[0]
-        name = f"d{self._origin(value)}"
+        name = gradient_name(self._origin(value))
         self.lines.append(Line(name, add(terms)))
         return name
 
@@ -93,7 +106,7 @@ class _Walk:
         return value
 
     def _operand(self, operand: Operand, formula: str) -> None:
-        name = f"d{operand.name}"
+        name = gradient_name(operand.name)
         if operand.space == "element" and is_name(formula):
             self.aliases[operand.name] = formula
             return

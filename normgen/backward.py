@@ -53,14 +53,6 @@ class BackwardKernel(Kernel):
     first: Sweep
     second: Sweep
 
-    @property
-    def rows(self) -> str:
-        """The tensor of the rows that were normalized, or a part of their sum.
-
-        It has the dtype that dx is made in.
-        """
-        return next(t for t in ("h", "r", "x") if t in self.elements)
-
 
 def backward_kernel(
     name: str, graph: Graph, adjoint: Adjoint, strategy: Strategy

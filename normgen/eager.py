@@ -9,18 +9,15 @@ from __future__ import annotations
 from normgen import dtypes
 from normgen.dtypes import Dtype
 from normgen.expr import is_name, substitute
-from normgen.forward import overwritten
 from normgen.graph import Graph, Node
+from normgen.naming import ARGUMENTS, RESULTS
 from normgen.spec import Norm
-
-#: kernel name of a tensor -> name of the argument in Python
-HOST = {"x": "x", "w": "weight", "b": "bias", "r": "residual"}
 
 
 def reference_lines(norm: Norm, graph: Graph) -> list[str]:
     """The body of the reference function."""
     lines = ["dtype = x.dtype", "compute = torch.promote_types(dtype, torch.float32)"]
-    lines += _rows(norm, graph)
+    lines += _rows(graph)
     for mean in graph.statistic.means:
         term = substitute(mean.term, graph.known)
         term = term if is_name(term) else f"({term})"
@@ -37,23 +34,32 @@ def reference_lines(norm: Norm, graph: Graph) -> list[str]:
     return [*lines, *_results(norm, graph)]
 
 
-def _rows(norm: Norm, graph: Graph) -> list[str]:
+def _rows(graph: Graph) -> list[str]:
     """From the arguments to the rows that the statistic is taken of, in ``compute``."""
-    if not graph.prologue:
-        return ["x = x.to(compute)"]
-    (node,) = graph.prologue
-    if node.step.replayed:
-        formula = substitute(node.step.value, HOST)
-        return [f"h = {formula}", "residual_sum = h", "h = h.to(compute)"]
-    upcast = {name: f"{host}.to(compute)" for name, host in HOST.items()}
-    return [
-        f"h = {substitute(node.step.value, upcast)}",
-        "residual_sum = h.to(residual.dtype)",
-    ]
+    lines = []
+    for node in graph.prologue:
+        names = {**ARGUMENTS, "x": node.source}
+        if not node.step.replayed:  # unrounded: what comes after reads this very value
+            names = {name: f"{value}.to(compute)" for name, value in names.items()}
+        lines.append(f"{node.out} = {substitute(node.step.value, names)}")
+        if node.out in graph.results:
+            lines += _kept(graph, node)
+    normed = graph.norm.source
+    if not graph.prologue or graph.prologue[-1].step.replayed:
+        lines.append(f"{normed} = {normed}.to(compute)")
+    return lines
+
+
+def _kept(graph: Graph, node: Node) -> list[str]:
+    """A returned value, as it is stored."""
+    name, stored = RESULTS[node.out], graph.dtypes[node.out]
+    if node.dtype == stored:
+        return [f"{name} = {node.out}"]
+    return [f"{name} = {node.out}.to({_torch(graph, stored)})"]
 
 
 def _step(graph: Graph, node: Node) -> list[str]:
-    names = {**HOST, "x": node.source}
+    names = {**ARGUMENTS, "x": node.source}
     helpers = [
         f"{helper.name} = {substitute(helper.reference, names)}"
         for helper in node.step.helpers
@@ -65,27 +71,23 @@ def _step(graph: Graph, node: Node) -> list[str]:
 
 
 def _results(norm: Norm, graph: Graph) -> list[str]:
-    last = graph.nodes[-1]
-    value = last.out
-    lines = []
-    stored = graph.dtypes["y"]
+    """The last lines: results in their dtypes, or copied over an input."""
+    last, stored, lines = graph.nodes[-1], graph.dtypes["y"], []
+    names = {t: RESULTS[t] for t in graph.results}
     if last.dtype != stored:
-        lines.append(f"y = {value}.to({_torch(graph, stored)})")
-        value = "y"
-    results = [value]
-    if "h" in graph.results:
-        results.append("residual_sum")
-    in_place = overwritten(norm, graph)
-    if in_place:
-        at = 1 if in_place == "h" else 0
-        results[at] = f"residual.copy_({results[at]})"
-    if norm.save_stats == "always":
-        results += [f"{s}.squeeze(-1).detach()" for s in graph.statistic.saved]
-    return [*lines, f"return {', '.join(results)}"]
+        lines.append(f"y = {last.out}.to({_torch(graph, stored)})")
+    else:
+        names["y"] = last.out
+    for t, owner in graph.overwrites.items():
+        lines.append(f"{ARGUMENTS[owner]}.copy_({names[t]})")
+        names[t] = ARGUMENTS[owner]
+    statistics = graph.statistic.saved if norm.save_stats == "always" else ()
+    lines += [f"{name} = {name}.squeeze(-1).detach()" for name in statistics]
+    return [*lines, f"return {', '.join([*names.values(), *statistics])}"]
 
 
 def _torch(graph: Graph, dtype: Dtype) -> str:
     if dtype == graph.dtypes["x"]:
         return "dtype"
-    atoms = {name: f"{host}.dtype" for name, host in HOST.items()}
+    atoms = {name: f"{host}.dtype" for name, host in ARGUMENTS.items()}
     return dtypes.in_torch(dtype, {**atoms, "x": "dtype"})

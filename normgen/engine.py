@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import BaseLoader, Environment, StrictUndefined
-from jinja2.exceptions import TemplateNotFound
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from jinja2.ext import Extension
 
 _HERE = Path(__file__).resolve().parent
@@ -33,28 +33,10 @@ class LineStatements(Extension):
         return re.sub(r"^[ \t]*#: ?(.*)$", r"{% \1 %}", source, flags=re.MULTILINE)
 
 
-class _Recording(BaseLoader):
-    """Reads templates, and remembers which."""
-
-    def __init__(self) -> None:
-        self.sources: dict[str, str] = {}
-
-    def get_source(
-        self, environment: Environment, template: str
-    ) -> tuple[str, str, None]:
-        path = TEMPLATES / template
-        if not path.is_file():
-            raise TemplateNotFound(template)
-        source = path.read_text(encoding="utf-8")
-        self.sources[template] = source
-        return source, str(path), None
-
-
 @lru_cache(maxsize=1)
-def _environment() -> tuple[Environment, _Recording]:
-    loader = _Recording()
-    environment = Environment(
-        loader=loader,
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -62,23 +44,32 @@ def _environment() -> tuple[Environment, _Recording]:
         auto_reload=False,
         extensions=[LineStatements],
     )
-    return environment, loader
 
 
-def render(template: str, **facts: Any) -> str:
-    """One template, rendered."""
-    return _environment()[0].get_template(template).render(**facts)
+@dataclass
+class Renderer:
+    """Renders templates, and keeps the source of each that it used."""
+
+    used: dict[str, str] = field(default_factory=dict)
+
+    def render(self, template: str, **facts: Any) -> str:
+        """One template, rendered."""
+        return self._get(template).render(**facts)
+
+    def macro(self, template: str, name: str, *arguments: Any) -> str:
+        """One macro of a template, called."""
+        return str(getattr(self._get(template).module, name)(*arguments))
+
+    def _get(self, template: str) -> Template:
+        if template not in self.used:
+            self.used[template] = source(template)
+        return _environment().get_template(template)
 
 
-def macro(template: str, name: str, *arguments: Any) -> str:
-    """One macro of a template, called."""
-    module = _environment()[0].get_template(template).module
-    return str(getattr(module, name)(*arguments))
-
-
+@cache
 def source(template: str) -> str:
-    """The text of a template that was rendered before."""
-    return _environment()[1].sources[template]
+    """The text of a template."""
+    return (TEMPLATES / template).read_text(encoding="utf-8")
 
 
 def tidy(text: str) -> str:

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from normgen import launch, wording
+from normgen.adjoint import gradient_name
 from normgen.dtypes import CONCRETE, Dtype
+from normgen.host import dx_dtype
 from normgen.launch import Direction
 from normgen.plan import NormPlan
+from normgen.spec import Norm
 
 
 def explain(plan: NormPlan) -> dict[str, Any]:
@@ -31,10 +34,10 @@ def traffic(plan: NormPlan) -> Iterator[dict[str, Any]]:
 
     Parameters are left out: they are read once for many rows.
     """
-    length = plan.norm.lengths[-1] if plan.norm.lengths else None
+    length = max(plan.norm.lengths, default=None)
     for dtype in plan.norm.dtype:
         for direction, tensors in _moved(plan):
-            value = sum(_size(plan.graph.dtypes[t], dtype) for t in tensors)
+            value = sum(_size(moved, dtype) for moved in tensors)
             yield {
                 "x": dtype,
                 "direction": direction,
@@ -43,13 +46,15 @@ def traffic(plan: NormPlan) -> Iterator[dict[str, Any]]:
             }
 
 
-def _moved(plan: NormPlan) -> Iterator[tuple[Direction, list[str]]]:
-    """The tensors read and written per element, by that of the same dtype."""
+def _moved(plan: NormPlan) -> Iterator[tuple[Direction, list[Dtype]]]:
+    """The dtypes of the tensors read and written per element."""
+    known = plan.graph.dtypes
     read = [t for t, space in plan.graph.tensors.items() if space == "element"]
-    yield "forward", [*read, *plan.graph.results]
+    yield "forward", [known[t] for t in (*read, *plan.graph.results)]
     for kernel in plan.backward_kernels[:1]:
-        incoming = {f"d{t}": t for t in plan.graph.results}
-        yield "backward", [*(incoming.get(t, t) for t in kernel.elements), kernel.rows]
+        incoming = {gradient_name(t): t for t in plan.graph.results}
+        loaded = [known[incoming.get(t, t)] for t in kernel.elements]
+        yield "backward", [*loaded, dx_dtype(plan)]
 
 
 def _size(dtype: Dtype, x: str) -> int:
@@ -73,46 +78,60 @@ def launches(plan: NormPlan) -> Iterator[dict[str, Any]]:
                     and length == branch.lengths[-1],
                     "strategy": branch.strategy.name,
                     "options": chosen.options,
-                    "why": launch.RULES[direction, branch.strategy.name].why,
+                    "why": launch.reason(
+                        direction, branch.strategy.name, plan.norm.strategy
+                    ),
                 }
 
 
 def advice(plan: NormPlan) -> Iterator[str]:
     """What a person who wrote this spec may want to know."""
     norm = plan.norm
-    op = {"rms_norm": "rms_norm", "layer_norm": "layer_norm"}[norm.variant]
-    plain = all(
-        (
-            norm.residual == "none",
-            norm.rounding.normalized == "none",
-            norm.rounding.affine == "none",
-            norm.out_dtype == "same",
-            norm.eps_placement == "inside_sqrt",
-            not norm.affine.weight_offset,
-        )
-    )
-    if plain:
+    if _is_torchs_own(norm):
         yield (
-            f"torch.nn.functional.{op} computes this norm too; where the norm takes "
-            "little of a step's time, it will do as well."
+            f"torch.nn.functional.{norm.variant} computes this norm too; where it takes"
+            " little of a step's time, torch will do as well."
         )
     if not norm.lengths:
         yield (
             "Every row length compiles its own kernels at first use; list the lengths "
             "in hidden_size where they are known."
         )
-    for length in norm.lengths:
-        block = launch.block_size(length)
-        if length <= launch.LONGEST_ROW[1] and length / block < 0.75:
-            idle = 100 * (block - length) // block
-            yield f"Rows of {length} leave {idle} % of a block of {block} columns idle."
-    if norm.out_dtype == "promote" and norm.affine.dtype == "any" and norm.has_weight:
+    for branch in plan.forward_branches:
+        for length in branch.lengths if norm.lengths else ():
+            block = launch.launch(length, "forward", branch.strategy.name).block_size
+            idle = 100 * (-length % block) // (length + -length % block)
+            if idle > 25:
+                yield f"Rows of {length} leave {idle} % of their blocks' columns idle."
+    any_weight = norm.has_weight and norm.affine.dtype == "any"
+    if norm.out_dtype == "promote" and any_weight and norm.dtype != ("float32",):
         yield (
             "out_dtype: promote returns float32 where x is bfloat16 or float16 and the "
             "weight is float32, as the eager expression does."
         )
-    if norm.affine.dtype == "same" and plan.parameters and norm.backward:
+    if norm.backward and _has_bfloat16_parameters(norm):
         yield (
             "bfloat16 parameters near 1 lose updates below 2**-9; float32 parameters "
             "with bfloat16 x are supported (affine.dtype: any or float32)."
         )
+
+
+def _has_bfloat16_parameters(norm: Norm) -> bool:
+    """Whether the parameters may be bfloat16 and nothing else beside a bfloat16 x."""
+    as_x = norm.affine.dtype == "same" and "bfloat16" in norm.dtype
+    learned = norm.has_weight or norm.affine.bias
+    return learned and (as_x or norm.affine.dtype == "bfloat16")
+
+
+def _is_torchs_own(norm: Norm) -> bool:
+    """Whether torch.nn.functional has this very norm."""
+    return (
+        norm.residual == "none"
+        and norm.rounding.normalized == norm.rounding.affine == "none"
+        and norm.out_dtype == "same"
+        and norm.eps_placement == "inside_sqrt"
+        and norm.save_stats != "always"
+        and norm.affine.dtype in ("any", "same")
+        and not norm.affine.weight_offset
+        and not (norm.variant == "rms_norm" and norm.affine.bias)
+    )

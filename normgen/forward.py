@@ -30,7 +30,7 @@ class ForwardKernel(Kernel):
     """
 
     outputs: tuple[str, ...]
-    overwriting: tuple[str, ...]
+    overwriting: tuple[tuple[str, str], ...]
     saved_always: tuple[str, ...]
     saved_on_request: tuple[str, ...]
     rstd: str
@@ -40,21 +40,13 @@ class ForwardKernel(Kernel):
     last: Sweep
 
 
-def overwritten(norm: Norm, graph: Graph) -> str | None:
-    """The result that takes the place of the residual, if any does."""
-    if not norm.residual_in_place:
-        return None
-    return "h" if "h" in graph.results else "y"
-
-
 def forward_kernel(
     name: str, norm: Norm, graph: Graph, strategy: Strategy
 ) -> ForwardKernel:
     """The forward kernel of ``norm`` by ``strategy``."""
     elements = tuple(t for t, space in graph.tensors.items() if space == "element")
     columns = tuple(t for t, space in graph.tensors.items() if space == "column")
-    in_place = overwritten(norm, graph)
-    outputs = tuple(t for t in graph.results if t != in_place)
+    outputs = tuple(t for t in graph.results if t not in graph.overwrites)
     slicer = Slicer(
         lines=graph.lines,
         spaces={**graph.tensors, **dict.fromkeys(graph.replayed, "element")},
@@ -115,7 +107,7 @@ def forward_kernel(
         elements=elements,
         columns=columns,
         outputs=outputs,
-        overwriting=() if in_place is None else (in_place,),
+        overwriting=tuple(graph.overwrites.items()),
         saved_always=always,
         saved_on_request=on_request,
         rstd=slicer.text(rstd),

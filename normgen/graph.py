@@ -50,9 +50,10 @@ class Node:
 class Graph:
     """The forward pass of a norm.
 
-    ``tensors`` maps what a kernel may read to its index space, ``dtypes`` each tensor
-    to its dtype.  ``results`` maps the tensors stored per element to the values they
-    take; ``replayed`` values stand in memory exactly.  ``eps`` is a literal or ``eps``.
+    ``tensors`` maps what a kernel may read to its index space, ``dtypes`` each tensor,
+    read or stored, to its dtype.  ``results`` maps the tensors stored per element to
+    the values they take; ``replayed`` values stand in memory exactly.  ``overwrites``
+    maps a result to the input whose memory it takes.  ``eps`` is a literal or ``eps``.
     """
 
     statistic: Statistic
@@ -64,6 +65,7 @@ class Graph:
     dtypes: Mapping[str, Dtype]
     results: Mapping[str, str]
     replayed: tuple[str, ...]
+    overwrites: Mapping[str, str]
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -147,6 +149,7 @@ def build(norm: Norm) -> Graph:
         dtypes=tensors | {"y": stored} | dict.fromkeys(kept, tensors["r"]),
         results={"y": epilogue[-1].out if epilogue else "x_hat"} | kept,
         replayed=tuple(node.out for node in prologue if node.step.replayed),
+        overwrites={(*kept, "y")[0]: "r"} if norm.residual_in_place else {},
     )
 
 

@@ -1,7 +1,8 @@
 """The host side of a norm: allocations and launches, as finished lines.
 
-The functions described here work on rows: every tensor but the parameters is
-[n_rows, hidden_size].
+Inputs come in the shape that they have in the call; what a kernel reads per element is
+turned to rows here, [n_rows, hidden_size], named NAME_rows.  Results are allocated in
+the shape of x, contiguous.
 """
 
 from __future__ import annotations
@@ -11,31 +12,30 @@ from dataclasses import dataclass
 
 from normgen import dtypes
 from normgen.dtypes import Dtype
-from normgen.eager import HOST
 from normgen.kernels import Kernel
-from normgen.plan import RESULTS, Branch, NormPlan
+from normgen.naming import LEARNED, VARIABLES
+from normgen.plan import Branch, NormPlan
 from normgen.tables import lookup, tiles
-
-#: kernel name of a tensor -> its variable on the host
-VARIABLES = {
-    **HOST,
-    **RESULTS,
-    **{f"d{t}": f"d{name}" for t, name in {**HOST, **RESULTS}.items()},
-    **{f"d{t}_partial": f"d{HOST[t]}_partial" for t in ("w", "b")},
-}
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function that allocates what a kernel writes, and launches it."""
+    """A function that allocates what a kernel writes, and launches it.
+
+    ``rows`` are the tensors that it turns to rows, ``sums`` the lines that reduce
+    partial sums, ``after`` lines that follow the launch.
+    """
 
     parameters: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    alignment: str
     allocations: tuple[str, ...]
     lookup: tuple[str, ...]
     tiles: str
     launches: tuple[str, ...]
     results: tuple[str, ...]
-    sums: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
     @property
     def annotation(self) -> str:
@@ -46,37 +46,42 @@ class Function:
     @property
     def return_statement(self) -> str:
         """Its return statement."""
-        return " ".join(
-            ["return", *([", ".join(self.results)] if self.results else [])]
-        )
+        return f"return {', '.join(self.results)}".rstrip()
 
 
 def forward_function(plan: NormPlan) -> Function:
-    """``_NAME_forward``: rows and parameters -> results and statistics."""
+    """``_NAME_forward``: the arguments -> results and statistics."""
     kernel = plan.forward_kernels[0]
-    atoms = {t: f"{HOST[t]}.dtype" for t in plan.tensors}
-    parameters = [f"{HOST[t]}: torch.Tensor" for t in plan.tensors]
+    atoms = {t: f"{VARIABLES[t]}.dtype" for t in plan.tensors}
+    parameters = [f"{VARIABLES[t]}: torch.Tensor" for t in plan.tensors]
     parameters += ["eps: float"] if "eps" in plan.arguments else []
     parameters += ["keep_statistics: bool"] if kernel.saved_on_request else []
-    statistic = "x.new_empty(n_rows, dtype=torch.float32)"
+    statistic = "x.new_empty(x.shape[:-1], dtype=torch.float32)"
+    allocations = [
+        line for t in kernel.outputs for line in _output(plan, VARIABLES[t], t, atoms)
+    ]
+    allocations += [f"{name} = {statistic}" for name in kernel.saved_always]
+    allocations += [
+        f"{name} = {statistic} if keep_statistics else None"
+        for name in kernel.saved_on_request
+    ]
+    overwritten = (VARIABLES[owner] for owner in plan.graph.overwrites.values())
     return Function(
         parameters=tuple(parameters),
-        allocations=(
-            *(line for t in kernel.outputs for line in _output(plan, t, atoms)),
-            *(f"{name} = {statistic}" for name in kernel.saved_always),
-            *(
-                f"{name} = {statistic} if keep_statistics else None"
-                for name in kernel.saved_on_request
-            ),
-            *_roundings(kernel, atoms),
-        ),
+        rows=tuple(VARIABLES[t] for t in kernel.elements),
+        columns=tuple(VARIABLES[t] for t in kernel.columns),
+        alignment=_alignment(kernel),
+        allocations=(*allocations, *_roundings(kernel, atoms)),
         lookup=lookup(plan, "forward"),
         tiles=tiles(plan.forward_branches),
         launches=_launches(plan.forward_branches, plan.forward_kernels, "False"),
         results=(
-            *(VARIABLES[t] for t in kernel.outputs),
+            *(VARIABLES[plan.graph.overwrites.get(t, t)] for t in plan.graph.results),
             *kernel.saved_always,
             *kernel.saved_on_request,
+        ),
+        after=tuple(
+            f"torch.autograd.graph.increment_version({t})" for t in overwritten
         ),
     )
 
@@ -84,81 +89,95 @@ def forward_function(plan: NormPlan) -> Function:
 def backward_function(plan: NormPlan) -> Function:
     """``_NAME_backward``: incoming gradients and what was saved -> gradients."""
     kernel = plan.backward_kernels[0]
+    atoms = _backward_atoms(plan)
     inputs = [VARIABLES[t] for t in (*kernel.elements, *kernel.columns)]
     parameters = [f"{name}: torch.Tensor" for name in (*inputs, *kernel.saved)]
     parameters += ["eps: float"] if "eps" in kernel.runtime_arguments else []
-    parameters += [f"{name}: torch.dtype" for name in remembered_dtypes(plan)]
+    parameters += [f"{name}: torch.dtype" for name in taken_dtypes(plan)]
     sums = [total.gradient for total in kernel.accumulations]
     gradients = (*kernel.gradients, *sums)
     parameters += [f"needs_{VARIABLES[g]}: bool" for g in gradients]
-    like = VARIABLES[kernel.rows]
+    like = VARIABLES[normed_rows(plan)]
+    allocations = [f"dx = {like}.new_empty({like}.shape) if needs_dx else None"]
+    for name in (VARIABLES[g] for g in sums):
+        made = f"_partial_sums(dy_rows, programs) if needs_{name} else None"
+        allocations.append(f"{name}_partial = {made}")
     return Function(
         parameters=tuple(parameters),
-        allocations=(
-            f"dx = {like}.new_empty({like}.shape) if needs_dx else None",
-            *(
-                f"{VARIABLES[g]}_partial = _partial_sums({like}, programs) "
-                f"if needs_{VARIABLES[g]} else None"
-                for g in sums
-            ),
-            *_roundings(kernel, _backward_atoms(plan)),
-        ),
+        rows=tuple(VARIABLES[t] for t in kernel.elements),
+        columns=tuple(VARIABLES[t] for t in kernel.columns),
+        alignment=_alignment(kernel),
+        allocations=(*allocations, *_roundings(kernel, atoms)),
         lookup=lookup(plan, "backward"),
         tiles=tiles(plan.backward_branches),
         launches=_launches(plan.backward_branches, plan.backward_kernels, "True"),
         results=tuple(VARIABLES[g] for g in gradients),
-        sums=tuple(
-            f"{name} = _sum_partials({name}_partial, {dtype})"
-            for name, dtype in _sum_dtypes(plan)
+        after=tuple(
+            f"{VARIABLES[g]} = _sum_partials({VARIABLES[g]}_partial, {dtype})"
+            for g, dtype in _sum_dtypes(plan)
         ),
     )
+
+
+def dx_dtype(plan: NormPlan) -> Dtype:
+    """The dtype that dx is made in: that of the rows which were normalized."""
+    return plan.graph.dtypes[plan.graph.norm.source]
+
+
+def normed_rows(plan: NormPlan) -> str:
+    """A tensor of the backward kernel's that has the shape and the dtype of dx."""
+    elements = plan.backward_kernels[0].elements
+    saved = (t for t in elements if t not in plan.adjoint.tensors)
+    return next(t for t in saved if plan.graph.dtypes[t] == dx_dtype(plan))
 
 
 def saved_tensors(plan: NormPlan) -> tuple[str, ...]:
     """What the backward pass reads again, by variable."""
     kernel = plan.backward_kernels[0]
-    incoming = plan.adjoint.tensors
-    rows = [VARIABLES[t] for t in kernel.elements if t not in incoming]
+    rows = [VARIABLES[t] for t in kernel.elements if t not in plan.adjoint.tensors]
     return (*rows, *(VARIABLES[t] for t in kernel.columns), *kernel.saved)
 
 
-def remembered_dtypes(plan: NormPlan) -> tuple[str, ...]:
-    """Dtypes that the backward pass needs of tensors which it does not read."""
+def taken_dtypes(plan: NormPlan) -> tuple[str, ...]:
+    """The dtypes that ``_NAME_backward`` needs of tensors which it is not given."""
     kernel = plan.backward_kernels[0]
-    read = (*kernel.elements, *kernel.columns)
-    needed = set[str]().union(*kernel.roundings.values()) & {"x"}
-    rows = plan.graph.dtypes[kernel.rows]
-    x = plan.graph.dtypes["x"]
-    names = []
-    if rows != x or (needed and rows != dtypes.of("x")):
-        names.append("x_dtype")
-    names += [
-        f"{HOST[t]}_dtype" for t in ("w", "b") if t in plan.tensors and t not in read
-    ]
-    return tuple(names)
-
-
-def _backward_atoms(plan: NormPlan) -> dict[str, str]:
-    remembered = remembered_dtypes(plan)
-    rows = f"{VARIABLES[plan.backward_kernels[0].rows]}.dtype"
-    atoms = {"x": "x_dtype" if "x_dtype" in remembered else rows}
-    for t in ("w", "b"):
-        own = f"{HOST[t]}_dtype"
-        atoms[t] = own if own in remembered else f"{HOST[t]}.dtype"
-    return atoms
-
-
-def _sum_dtypes(plan: NormPlan) -> tuple[tuple[str, str], ...]:
-    """(variable, dtype expression) of each summed gradient."""
-    atoms = _backward_atoms(plan)
+    given = {*kernel.elements, *kernel.columns}
+    needed = set[str]().union(*kernel.roundings.values())
+    needed |= {owner for owner, _ in _owners(plan)}
+    if dx_dtype(plan) == dtypes.of("x"):
+        given.add("x")
     return tuple(
-        (VARIABLES[total.gradient], atoms[total.gradient[1:]])
-        for total in plan.backward_kernels[0].accumulations
+        f"{VARIABLES[t]}_dtype" for t in plan.tensors if t in needed and t not in given
     )
 
 
-def _output(plan: NormPlan, tensor: str, atoms: Mapping[str, str]) -> list[str]:
-    dtype, name = plan.graph.dtypes[tensor], VARIABLES[tensor]
+def _backward_atoms(plan: NormPlan) -> dict[str, str]:
+    """The expression of each dtype atom in the backward function."""
+    taken = taken_dtypes(plan)
+    atoms = {}
+    for t in plan.tensors:
+        name = f"{VARIABLES[t]}_dtype"
+        atoms[t] = name if name in taken else f"{VARIABLES[t]}.dtype"
+    if "x_dtype" not in taken:
+        atoms["x"] = f"{VARIABLES[normed_rows(plan)]}.dtype"
+    return atoms
+
+
+def _owners(plan: NormPlan) -> list[tuple[str, str]]:
+    """(parameter, its gradient) of each summed gradient."""
+    sums = (total.gradient for total in plan.backward_kernels[0].accumulations)
+    return [(t, g) for g in sums for t in plan.adjoint.owners(g, LEARNED)]
+
+
+def _sum_dtypes(plan: NormPlan) -> list[tuple[str, str]]:
+    atoms = _backward_atoms(plan)
+    return [(g, atoms[t]) for t, g in _owners(plan)]
+
+
+def _output(
+    plan: NormPlan, name: str, tensor: str, atoms: Mapping[str, str]
+) -> list[str]:
+    dtype = plan.graph.dtypes[tensor]
     if dtype == plan.graph.dtypes["x"]:
         return [f"{name} = x.new_empty(x.shape)"]
     lines, text = _promotion(f"{name}_dtype", dtype, atoms)
@@ -205,22 +224,30 @@ def _launches(
 
 
 def _call(kernel: Kernel, fp_fusion: str) -> tuple[str, ...]:
-    rows = [VARIABLES[t] for t in kernel.elements]
-    columns = [VARIABLES[t] for t in kernel.columns]
-    arguments = [_value(name) for name in kernel.runtime_arguments]
+    arguments = [_value(name, kernel) for name in kernel.runtime_arguments]
     arguments.append("HIDDEN_SIZE=hidden_size")
     arguments += [f"{r}=_triton_dtype({r.lower()})" for r in kernel.roundings]
-    arguments.append(f"ALIGNMENT=_alignment({_tuple(rows)}, {_tuple(columns)})")
-    arguments += ["**options", f"enable_fp_fusion={fp_fusion}"]
+    arguments += ["ALIGNMENT=alignment", "**options", f"enable_fp_fusion={fp_fusion}"]
     return (f"{kernel.name}[(programs,)](", *(f"    {a}," for a in arguments), ")")
 
 
-def _value(argument: str) -> str:
+def _alignment(kernel: Kernel) -> str:
+    """The call that tells how the inputs of a kernel are aligned."""
+    rows = [f"{VARIABLES[t]}_rows" for t in kernel.elements]
+    columns = [VARIABLES[t] for t in kernel.columns]
+    return f"_alignment({_tuple(rows)}, {_tuple(columns)})"
+
+
+def _value(argument: str, kernel: Kernel) -> str:
     """What a run-time argument of a kernel is given."""
+    if argument == "eps":
+        return "float(eps)"
     if argument.endswith("_row_stride"):
-        return f"{VARIABLES[argument.removesuffix('_row_stride')]}.stride(0)"
-    name = argument.removesuffix("_ptr")
-    return VARIABLES.get(name, name)
+        return f"{VARIABLES[argument.removesuffix('_row_stride')]}_rows.stride(0)"
+    tensor = argument.removesuffix("_ptr")
+    gradient = tensor.removesuffix("_partial")
+    variable = VARIABLES.get(gradient, gradient) + tensor.removeprefix(gradient)
+    return f"{variable}_rows" if tensor in kernel.elements else variable
 
 
 def _tuple(names: Sequence[str]) -> str:

@@ -5,37 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from normgen.dtypes import Dtype
-from normgen.eager import HOST
-from normgen.forward import overwritten
-from normgen.host import VARIABLES, forward_function
+from normgen.host import forward_function
+from normgen.naming import ARGUMENTS, LEARNED
 from normgen.plan import NormPlan
-from normgen.spec import LARGEST_REGISTER_ROW, MAX_HIDDEN_SIZE
+from normgen.spec import DTYPES, LARGEST_REGISTER_ROW, MAX_HIDDEN_SIZE
 
 
 @dataclass(frozen=True)
 class Length:
-    """Which row lengths are right.
+    """Which row lengths are right: as tests of wrong ones, and in words.
 
-    ``wrong`` is the test of wrong ones; ``literal`` says what was expected, and
-    ``shape`` the same as a shape, both as Python literals; ``words`` is for prose.
+    ``literal`` says what was expected, and ``shape`` the same as a shape, both as
+    Python literals; ``words`` is for prose.
     """
 
-    wrong: str
-    words: str
-    default: str
+    x_is_wrong: str
+    hidden_size_is_wrong: str
     literal: str
     shape: str
+    words: str
 
 
 @dataclass(frozen=True)
 class Module:
-    """The facts of the nn.Module."""
+    """The facts of the nn.Module; ``parameters`` are (name, expression) pairs."""
 
+    docstring: str
     declarations: tuple[str, ...]
     dtype: str
     attributes: tuple[str, ...]
-    parameters: tuple[str, ...]
-    trains: str
+    parameters: tuple[tuple[str, str], ...]
     initialization: tuple[str, ...]
     inputs: tuple[str, ...]
     call: str
@@ -45,24 +44,23 @@ class Module:
 def length(plan: NormPlan) -> Length:
     """The row lengths that a norm takes."""
     lengths = plan.norm.lengths
-    if len(lengths) == 1:
-        one = str(lengths[0])
-        return Length(f"!= {one}", one, f" = {one}", f'"{one}"', f'"[..., {one}]"')
-    if lengths:
-        *most, last = map(str, lengths)
-        table = f"_{plan.name.upper()}_FORWARD"
-        listed = f"one of {{list({table})}}"
-        return Length(
-            wrong=f"not in {table}",
-            words=f"{', '.join(most)} or {last}",
-            default="",
-            literal=f'f"{listed}"',
-            shape=f'f"[..., {listed}]"',
-        )
     largest = LARGEST_REGISTER_ROW.get(plan.norm.strategy, MAX_HIDDEN_SIZE)
-    words = f"1 to {largest}"
-    wrong = f"not in range(1, {largest + 1})"
-    return Length(wrong, words, "", f'"{words}"', f'"[..., {words}]"')
+    wrong, words, listed = f"not 1 <= {{}} <= {largest}", f"1 to {largest}", ""
+    if len(lengths) == 1:
+        wrong, words = f"{{}} != {lengths[0]}", str(lengths[0])
+    elif lengths:
+        table = f"_{plan.name.upper()}_FORWARD"
+        *most, last = map(str, lengths)
+        wrong, words = f"{{}} not in {table}", f"{', '.join(most)} or {last}"
+        listed = f"one of {{list({table})}}"
+    prefix = "f" if listed else ""
+    return Length(
+        x_is_wrong=f"x.dim() == 0 or {wrong.format('x.shape[-1]')}",
+        hidden_size_is_wrong=wrong.format("hidden_size"),
+        literal=f'{prefix}"{listed or words}"',
+        shape=f'{prefix}"[..., {listed or words}]"',
+        words=words,
+    )
 
 
 def declarations(plan: NormPlan) -> tuple[str, ...]:
@@ -88,13 +86,15 @@ def checks(plan: NormPlan) -> tuple[str, ...]:
     for t in plan.tensors[1:]:
         shape = "x.shape" if plan.graph.tensors[t] == "element" else "x.shape[-1:]"
         allowed = _allowed(plan.graph.dtypes[t], x)
-        lines.append(f'_check_operand("{HOST[t]}", {HOST[t]}, {allowed}, {shape}, x)')
+        lines.append(
+            f'_check_operand("{ARGUMENTS[t]}", {ARGUMENTS[t]}, {allowed}, {shape}, x)'
+        )
     if plan.norm.residual_in_place:
         lines.append('_check_in_place("residual", residual)')
     if "eps" in plan.arguments:
         lines.append("_check_eps(eps)")
     if not plan.norm.backward:
-        listed = ", ".join(f"{HOST[t]}={HOST[t]}" for t in plan.tensors)
+        listed = ", ".join(f"{ARGUMENTS[t]}={ARGUMENTS[t]}" for t in plan.tensors)
         lines.append(f"_check_no_gradient({listed})")
     return tuple(lines)
 
@@ -102,7 +102,7 @@ def checks(plan: NormPlan) -> tuple[str, ...]:
 def x_dtypes(plan: NormPlan) -> str:
     """The tuple of dtypes that x may have."""
     names = plan.norm.dtype
-    if set(names) == {"float32", "bfloat16", "float16"}:
+    if set(names) == set(DTYPES):
         return "_FLOATS"
     return f"({', '.join(f'torch.{n}' for n in names)}{',' if len(names) == 1 else ''})"
 
@@ -112,71 +112,59 @@ def _allowed(dtype: Dtype, x: Dtype) -> str:
     if dtype == x:
         return "(x.dtype,)"
     (atom,) = dtype
-    return "_FLOATS" if atom in HOST else f"(torch.{atom},)"
+    return "_FLOATS" if atom in ARGUMENTS else f"(torch.{atom},)"
 
 
 def gradient_needed(plan: NormPlan) -> tuple[str, ...]:
     """The test for the way through autograd, if there is one."""
     if not plan.norm.backward:
         return ()
-    return (f"_needs_gradient({', '.join(HOST[t] for t in plan.tensors)})",)
+    return (f"_needs_gradient({', '.join(ARGUMENTS[t] for t in plan.tensors)})",)
 
 
-def eager_arguments(plan: NormPlan) -> tuple[str, ...]:
-    """The arguments of ``_NAME_forward`` where no gradient is needed."""
-    rows = {HOST[t] for t in plan.tensors if plan.graph.tensors[t] == "element"}
-    names = [f"_as_rows({a})" if a in rows else a for a in plan.arguments]
-    if plan.norm.statistics_on_request:
-        names.append("keep_statistics=False")
-    return tuple(names)
-
-
-def eager_target(plan: NormPlan) -> str:
-    """What the results of ``_NAME_forward`` are assigned to, with the equals sign."""
+def eager(plan: NormPlan) -> tuple[str, ...]:
+    """The last lines of the function: the way without autograd."""
     made = forward_function(plan).results
+    call = f"_{plan.name}_forward"
+    arguments = [f"    {name}," for name in plan.arguments]
+    if plan.norm.statistics_on_request:
+        arguments.append("    keep_statistics=False,")
+    if len(made) == len(plan.results):
+        return (f"return {call}(", *arguments, ")")
     used = [name if name in plan.results else "_" for name in made]
-    return f"{', '.join(used)} = " if used else ""
-
-
-def eager_return(plan: NormPlan) -> tuple[str, ...]:
-    """The return statement: every result in the shape of x, from those by rows."""
-    in_place = overwritten(plan.norm, plan.graph)
-    shaped = [
-        "residual" if t == in_place else f"{VARIABLES[t]}.view(x.shape)"
-        for t in plan.graph.results
-    ]
-    statistics = plan.results[len(shaped) :]
-    shaped += [f"{name}.view(x.shape[:-1])" for name in statistics]
-    if len(shaped) == 1:
-        return (f"return {shaped[0]}",)
-    return ("return (", *(f"    {value}," for value in shaped), ")")
+    returned = f"return {', '.join(plan.results)}"
+    return (f"{', '.join(used)} = {call}(", *arguments, ")", returned)
 
 
 def module(plan: NormPlan) -> Module:
     """The facts of the nn.Module."""
     affine = plan.norm.affine
     has_eps = "eps" in plan.arguments
+    parameters = tuple(ARGUMENTS[t] for t in plan.tensors if t in LEARNED)
+    inputs = tuple(ARGUMENTS[t] for t in plan.tensors if t not in LEARNED)
     starts = {"weight": 1.0 - affine.weight_offset, "bias": 0.0}
-    fixed = affine.dtype not in ("any", "same")
-    own = {name: f"self.{name}" for name in (*plan.parameters, "eps")}
-    length_and_eps = "{self.hidden_size}, eps=" + (
-        "{self.eps}" if has_eps else repr(plan.norm.eps)
-    )
+    fixed = affine.dtype in DTYPES
+    own = {name: f"self.{name}" for name in (*parameters, "eps")}
+    trained = "" if plan.norm.backward else ", requires_grad=False"
+    only = plan.norm.lengths if len(plan.norm.lengths) == 1 and not has_eps else ()
+    eps = "{self.eps}" if has_eps else repr(plan.norm.eps)
     return Module(
-        declarations=("eps: float",) if has_eps else (),
-        dtype=f"torch.{affine.dtype}" if fixed and plan.parameters else "None",
+        docstring=f"{plan.name} as a module, with "
+        f"{' and '.join(parameters) or 'no parameters'}.",
+        declarations=(
+            "hidden_size: int" + "".join(f" = {one}" for one in only),
+            *(["eps: float"] if has_eps else []),
+        ),
+        dtype=f"torch.{affine.dtype}" if fixed and parameters else "None",
         attributes=("self.eps = eps",) if has_eps else (),
-        parameters=plan.parameters,
-        trains="" if plan.norm.backward else ", requires_grad=False",
+        parameters=tuple(
+            (name, f"torch.nn.Parameter({name}{trained})") for name in parameters
+        ),
         initialization=tuple(
             f"torch.nn.init.constant_(self.{name}, {starts[name]})"
-            for name in plan.parameters
+            for name in parameters
         ),
-        inputs=tuple(
-            _declaration(a)
-            for a in plan.arguments
-            if a not in plan.parameters and a != "eps"
-        ),
+        inputs=tuple(map(_declaration, inputs)),
         call=", ".join(own.get(a, a) for a in plan.arguments),
-        representation=f'f"{length_and_eps}"',
+        representation=f'f"{{self.hidden_size}}, eps={eps}"',
     )

@@ -1,8 +1,9 @@
 """Launch constants, as data: which strategy a row length takes, and with what numbers.
 
-They depend on the row length alone, so that the bits of a row do not depend on its
-batch.  No launch has more than 16 warps: that is 1024 threads where a warp has 64.  The
-numbers were measured on an H200 in bfloat16 (docs/performance.md).
+They follow from the row length and the norm, never from the number of rows, so that the
+bits of a row do not depend on its batch.  No launch has more than 16 warps: that is
+1024 threads where a warp has 64.  The numbers were measured on an H200 in bfloat16
+(docs/performance.md).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Rule:
 
     values: int
     values_per_thread: int
-    why: str
+    why: str  # true of every length that takes the strategy by itself
 
 
 RULES: dict[tuple[Direction, str], Rule] = {
@@ -133,9 +134,17 @@ def launch(length: int, direction: Direction, strategy: str) -> Launch:
     )
 
 
-def launch_few(length: int, strategy: str) -> Launch:
-    """The forward constants of few rows: small tiles, twice the warps."""
-    many = launch(length, "forward", strategy)
+def launch_few(length: int, direction: Direction, strategy: str) -> Launch:
+    """The constants of few rows: small tiles, with twice the warps for their values."""
+    rule, many = RULES[direction, strategy], launch(length, direction, strategy)
     rows = None if many.rows_per_program is None else MIN_ROWS
-    warps = min(MAX_WARPS, max(4, 2 * many.num_warps))
+    warps = 2 * many.block_size * (rows or 1) // rule.values_per_thread
+    warps = min(MAX_WARPS, max(1, warps // THREADS_PER_WARP))
     return Launch(many.block_size, rows, warps, many.programs)
+
+
+def reason(direction: Direction, strategy: str, asked: str) -> str:
+    """Why rows take a strategy, in one sentence."""
+    if asked != "auto":
+        return "The spec asks for this strategy."
+    return RULES[direction, strategy].why

@@ -8,15 +8,12 @@ from normgen import graph as graphs
 from normgen import launch
 from normgen.adjoint import Adjoint, differentiate
 from normgen.backward import BackwardKernel, backward_kernel
-from normgen.eager import HOST
 from normgen.forward import ForwardKernel, forward_kernel
 from normgen.graph import Graph
 from normgen.launch import Direction
+from normgen.naming import ARGUMENTS, RESULTS
 from normgen.spec import Norm, class_name
 from normgen.strategies import STRATEGIES, Strategy
-
-#: what a result is called in Python
-RESULTS = {"y": "y", "h": "residual_sum"}
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,6 @@ class NormPlan:
             return self.forward_branches
         return self.backward_branches
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The learned tensors, by Python name."""
-        return tuple(HOST[t] for t in ("w", "b") if t in self.tensors)
-
 
 def plan(norm: Norm) -> NormPlan:
     """Decides everything about one norm."""
@@ -68,7 +60,7 @@ def plan(norm: Norm) -> NormPlan:
     means = len(graph.means)
     forward = branches(norm, "forward", means)
     backward = branches(norm, "backward", means) if norm.backward else ()
-    tensors = tuple(t for t in ("x", "w", "b", "r") if t in graph.tensors)
+    tensors = tuple(t for t in ARGUMENTS if t in graph.tensors)
     eps = ("eps",) if norm.eps == "argument" else ()
     statistics = graph.statistic.saved if norm.save_stats == "always" else ()
     return NormPlan(
@@ -78,7 +70,7 @@ def plan(norm: Norm) -> NormPlan:
         graph=graph,
         adjoint=adjoint,
         tensors=tensors,
-        arguments=(*(HOST[t] for t in tensors), *eps),
+        arguments=(*(ARGUMENTS[t] for t in tensors), *eps),
         results=(*(RESULTS[t] for t in graph.results), *statistics),
         forward_branches=forward,
         backward_branches=backward,

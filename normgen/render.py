@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 
-from normgen import engine, host, interface, wording
-from normgen.autograd import autograd
-from normgen.eager import HOST, reference_lines
+from normgen import interface, wording
+from normgen.autograd import Autograd, autograd
+from normgen.eager import reference_lines
+from normgen.engine import Renderer, tidy
+from normgen.host import Function, backward_function, forward_function
+from normgen.interface import Length, Module
 from normgen.kernels import Kernel
-from normgen.plan import Branch, NormPlan, plan
+from normgen.launch import Direction
+from normgen.naming import ARGUMENTS
+from normgen.plan import NormPlan, plan
 from normgen.spec import SpecFile
-from normgen.tables import tables
+from normgen.tables import Table, tables
 
-#: in the order in which they stand; each is left out where nothing calls it
+#: in the order in which they stand; each is left out where nothing uses it
 HELPERS = (
     "_FLOATS",
     "_MULTIPROCESSOR_COUNTS",
@@ -35,9 +39,6 @@ HELPERS = (
 )
 
 
-KERNEL_NAMES = {name: name for name in HOST}
-
-
 @dataclass(frozen=True)
 class Body:
     """A module without its header, and the templates it was rendered from."""
@@ -46,75 +47,119 @@ class Body:
     templates: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class HostFacts:
+    """All that the host templates of one norm may ask for."""
+
+    name: str
+    class_name: str
+    arguments: tuple[str, ...]
+    declarations: tuple[str, ...]
+    call: str
+    returns: str
+    tables: tuple[Table, ...]
+    forward: Function
+    docstring: list[str]
+    dtypes: str
+    length: Length
+    checks: tuple[str, ...]
+    gradient_needed: tuple[str, ...]
+    eager: tuple[str, ...]
+    reference: list[str]
+    module: Module
+    backward: Function | None
+    autograd: Autograd | None
+
+
+@dataclass(frozen=True)
+class ModuleFacts:
+    """All that the template of a whole module may ask for."""
+
+    docstring: list[str]
+    imports: tuple[str, ...]
+    public: tuple[str, ...]
+    runtime_arguments: tuple[str, ...]
+    constants: list[str]
+    parts: list[str]
+    a_kernel: str
+
+
 def render_body(spec: SpecFile) -> Body:
     """Renders the module of a spec.  The text ends with one newline."""
     plans = [plan(norm) for norm in spec.kernels]
-    used = ["module.py.jinja", "parts.jinja"]
-    parts = [part for one in plans for part in _norm_parts(one, used)]
-    helpers = _helpers("\n".join(parts))
-    used += [f"helpers/{name}.py.jinja" for name in helpers]
+    renderer = Renderer()
+    parts = [part for one in plans for part in _norm_parts(one, renderer)]
+    helpers = _helpers(parts, renderer)
+    text = renderer.render(
+        "module.py.jinja", m=_module_facts(spec, plans, parts, helpers)
+    )
+    return Body(tidy(text), dict(sorted(renderer.used.items())))
+
+
+def _module_facts(
+    spec: SpecFile, plans: list[NormPlan], parts: list[str], helpers: dict[str, str]
+) -> ModuleFacts:
     kernels = [k for p in plans for k in (*p.forward_kernels, *p.backward_kernels)]
-    runtime = list(dict.fromkeys(a for k in kernels for a in k.runtime_arguments))
+    runtime = [name for kernel in kernels for name in kernel.runtime_arguments]
     if "_sum_partials" in helpers:
         runtime += ["partial_ptr", "out_ptr", "n_partials"]
-    has_backward = any(p.norm.backward for p in plans)
-    imports = ["from torch.autograd.function import once_differentiable"]
-    text = engine.render(
-        "module.py.jinja",
-        m=SimpleNamespace(
-            docstring=wording.module_docstring(spec, plans),
-            imports=imports if has_backward else [],
-            public=[
-                *sorted(p.class_name for p in plans),
-                *sorted(n for p in plans for n in (p.name, f"{p.name}_reference")),
-            ],
-            runtime_arguments=runtime,
-            constants=[_helper(name) for name in helpers if name.isupper()],
-            parts=[*parts, *(_helper(name) for name in helpers if name.islower())],
-            a_kernel=plans[0].forward_kernels[0].name,
-        ),
+    functions = [name for p in plans for name in (p.name, f"{p.name}_reference")]
+    differentiable = any(p.norm.backward for p in plans)
+    return ModuleFacts(
+        docstring=wording.module_docstring(spec, plans),
+        imports=("from torch.autograd.function import once_differentiable",)
+        if differentiable
+        else (),
+        public=(*sorted(p.class_name for p in plans), *sorted(functions)),
+        runtime_arguments=tuple(dict.fromkeys(runtime)),
+        constants=[text for name, text in helpers.items() if name.isupper()],
+        parts=[*parts, *(text for name, text in helpers.items() if name.islower())],
+        a_kernel=kernels[0].name,
     )
-    sources = {name: engine.source(name) for name in sorted(set(used))}
-    return Body(engine.tidy(text), sources)
 
 
-def _norm_parts(p: NormPlan, used: list[str]) -> list[str]:
+def _norm_parts(p: NormPlan, renderer: Renderer) -> list[str]:
     """The paragraphs of one norm, in the order in which they stand."""
-    forward = [
-        _kernel(p, kernel, branch, "forward", used)
-        for kernel, branch in zip(p.forward_kernels, p.forward_branches, strict=True)
-    ]
-    backward = [
-        _kernel(p, kernel, branch, "backward", used)
-        for kernel, branch in zip(p.backward_kernels, p.backward_branches, strict=True)
-    ]
-    facts = _facts(p)
-    names = ["launch_tables", "forward", "function", "reference", "module"]
+    forward = wording.formula(p, {name: name for name in ARGUMENTS})
+    parts = _kernels(p, "forward", wording.summary(p), forward, renderer)
     if p.norm.backward:
-        names[2:2] = ["backward", "autograd"]
-    hosts = []
-    for name in names:
-        used.append(f"host/{name}.py.jinja")
-        hosts.append(engine.render(used[-1], n=facts))
-    return [*forward, *backward, *hosts]
+        title = f"The gradients of {p.name}."
+        parts += _kernels(p, "backward", title, wording.gradients(p), renderer)
+    facts = _host_facts(p)
+    differentiable = ("backward", "autograd") if p.norm.backward else ()
+    for name in (
+        "tables",
+        "forward",
+        *differentiable,
+        "function",
+        "reference",
+        "module",
+    ):
+        parts.append(renderer.render(f"host/{name}.py.jinja", n=facts))
+    return parts
 
 
-def _kernel(
-    p: NormPlan, kernel: Kernel, branch: Branch, direction: str, used: list[str]
-) -> str:
-    title, formulas = {
-        "forward": (wording.summary(p), wording.formula(p, KERNEL_NAMES)),
-        "backward": (f"The gradients of {p.name}.", wording.gradients(p)),
-    }[direction]
-    docstring = wording.kernel_docstring(kernel, title, formulas)
-    opening = engine.macro("parts.jinja", "opening", kernel, docstring).rstrip("\n")
-    used.append(f"{direction}/{branch.strategy.name}.py.jinja")
-    return engine.render(used[-1], opening=opening, k=kernel)
+def _kernels(
+    p: NormPlan,
+    direction: Direction,
+    title: str,
+    formulas: list[str],
+    renderer: Renderer,
+) -> list[str]:
+    kernels: tuple[Kernel, ...] = p.backward_kernels
+    if direction == "forward":
+        kernels = p.forward_kernels
+    parts = []
+    for kernel, branch in zip(kernels, p.branches(direction), strict=True):
+        docstring = wording.kernel_docstring(kernel, title, formulas)
+        opening = renderer.macro("parts.jinja", "opening", kernel, docstring)
+        template = branch.strategy.template(direction)
+        parts.append(renderer.render(template, opening=opening.rstrip("\n"), k=kernel))
+    return parts
 
 
-def _facts(p: NormPlan) -> SimpleNamespace:
-    """Everything that the host templates may ask for."""
-    facts = SimpleNamespace(
+def _host_facts(p: NormPlan) -> HostFacts:
+    return HostFacts(
         name=p.name,
         class_name=p.class_name,
         arguments=p.arguments,
@@ -122,35 +167,32 @@ def _facts(p: NormPlan) -> SimpleNamespace:
         call=", ".join(p.arguments),
         returns=interface.returns(p),
         tables=tables(p),
-        forward=host.forward_function(p),
+        forward=forward_function(p),
         docstring=wording.function_docstring(p),
         dtypes=interface.x_dtypes(p),
         length=interface.length(p),
         checks=interface.checks(p),
         gradient_needed=interface.gradient_needed(p),
-        eager_target=interface.eager_target(p),
-        eager_arguments=interface.eager_arguments(p),
-        eager_return=interface.eager_return(p),
+        eager=interface.eager(p),
         reference=reference_lines(p.norm, p.graph),
         module=interface.module(p),
-        module_docstring=wording.module_class_docstring(p),
+        backward=backward_function(p) if p.norm.backward else None,
+        autograd=autograd(p) if p.norm.backward else None,
     )
-    if p.norm.backward:
-        facts.backward = host.backward_function(p)
-        facts.autograd = autograd(p)
-    return facts
 
 
-def _helpers(text: str) -> list[str]:
-    """The helpers that ``text`` calls, and those that these call."""
-    found: set[str] = set()
+def _helpers(parts: list[str], renderer: Renderer) -> dict[str, str]:
+    """The helpers that the code of ``parts`` names, and those that these name."""
+    found: dict[str, str] = {}
     while True:
-        called = {name for name in HELPERS if re.search(rf"\b{name}\b", text)} - found
-        if not called:
-            return [name for name in HELPERS if name in found]
-        found |= called
-        text = "\n".join(map(_helper, called))
-
-
-def _helper(name: str) -> str:
-    return engine.render(f"helpers/{name}.py.jinja")
+        named = {
+            node.id
+            for part in parts
+            for node in ast.walk(ast.parse(part))
+            if isinstance(node, ast.Name)
+        }
+        missing = [name for name in HELPERS if name in named and name not in found]
+        if not missing:
+            return {name: found[name] for name in HELPERS if name in found}
+        parts = [renderer.render(f"helpers/{name}.py.jinja") for name in missing]
+        found |= dict(zip(missing, parts, strict=True))

@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 DType = Literal["float32", "bfloat16", "float16"]
+DTYPES = ("float32", "bfloat16", "float16")
 NAME = "[a-z][a-z0-9]*(_[a-z0-9]+)*"
 MAX_HIDDEN_SIZE = 2**30  # column indices stay in int32, whatever the block
 MAX_NAME_LENGTH = 24  # so that generated lines fit their width
@@ -37,7 +38,7 @@ LARGEST_REGISTER_ROW = {"row": 16384, "rows": 4096}
 #: words of a name that stand in capitals in the name of its class
 _ACRONYMS = {"rms": "RMS", "qk": "QK", "q": "Q", "k": "K", "ln": "LN"}
 _RESERVED = {
-    *("torch", "triton", "tl", "once_differentiable"),
+    *("torch", "triton", "tl", "once_differentiable", "self"),
     *("x", "weight", "bias", "residual", "eps", "mean", "rstd"),
     *keyword.kwlist,
     *keyword.softkwlist,
@@ -87,7 +88,8 @@ def _check_name(name: str) -> str:
     for made in (name, class_name(name)):
         if made in _RESERVED:
             raise _error(
-                f"{name!r} would shadow {made}, which Python or the generated file needs"
+                f"{name!r} would shadow {made}, which Python or the generated "
+                "file needs"
             )
     return name
 

@@ -24,10 +24,15 @@ Space = Literal["element", "column"]
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that a step reads: one value per (row, column), or one per column."""
+    """A tensor that a step reads: one value per (row, column), or one per column.
+
+    ``name`` is what kernels and formulas call it, ``argument`` what users do.
+    """
 
     name: str
+    argument: str
     space: Space
+    learned: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,11 @@ class Step:
     replayed: bool = False
 
 
-RESIDUAL = Operand("r", "element")
-WEIGHT = Operand("w", "column")
-BIAS = Operand("b", "column")
+WEIGHT = Operand("w", "weight", "column", learned=True)
+BIAS = Operand("b", "bias", "column", learned=True)
+RESIDUAL = Operand("r", "residual", "element")
+#: in the order in which functions take them, after x
+OPERANDS = (WEIGHT, BIAS, RESIDUAL)
 
 #: h = x + r, stored as rounded, and read back wherever it is needed again.
 ROUNDED_SUM = Step(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from normgen import launch
-from normgen.launch import FEW_ROWS, RULES, Direction, Launch
+from normgen.launch import FEW_ROWS, Direction, Launch
 from normgen.plan import Branch, NormPlan
 
 
@@ -31,7 +31,7 @@ def tables(plan: NormPlan) -> tuple[Table, ...]:
     made = [_table(plan, "forward", _name(plan, "FORWARD"), launch.launch, _options)]
     if not plan.norm.batch_invariant:
         few = _name(plan, "FORWARD_FEW_ROWS")
-        made.append(_table(plan, "forward", few, _few, _options))
+        made.append(_table(plan, "forward", few, launch.launch_few, _options))
     if plan.norm.backward:
         name = _name(plan, "BACKWARD")
         made.append(_table(plan, "backward", name, launch.launch, _persistent))
@@ -81,7 +81,7 @@ def _table(
         name,
         tuple(
             Section(
-                RULES[direction, branch.strategy.name].why,
+                launch.reason(direction, branch.strategy.name, plan.norm.strategy),
                 tuple(
                     f"{n}: {entry(constants(n, direction, branch.strategy.name))},"
                     for n in branch.lengths
@@ -90,10 +90,6 @@ def _table(
             for branch in plan.branches(direction)
         ),
     )
-
-
-def _few(length: int, direction: Direction, strategy: str) -> Launch:
-    return launch.launch_few(length, strategy)
 
 
 def _options(chosen: Launch) -> str:

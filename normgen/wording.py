@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from normgen import dtypes
 from normgen.dtypes import FLOAT32, Dtype
-from normgen.eager import HOST
 from normgen.expr import substitute
 from normgen.graph import Graph
 from normgen.interface import length
 from normgen.kernels import Argument, Kernel
-from normgen.plan import RESULTS, NormPlan
+from normgen.naming import ARGUMENTS, RESULTS
+from normgen.plan import NormPlan
 from normgen.spec import SpecFile
 
 WIDTH = 88
@@ -34,7 +34,7 @@ def wrap(text: str, indent: int, hanging: int = 0) -> list[str]:
 
 def module_docstring(spec: SpecFile, plans: Iterable[NormPlan]) -> list[str]:
     """What the file holds, norm by norm."""
-    lines = ["Normalization kernels in Triton, forward and backward."]
+    lines = ["Normalization kernels in Triton."]
     for plan in plans:
         lines += ["", *wrap(f"{plan.name}: {summary(plan)}", 0, 4)]
         lines += [f"    {line}" for line in formula(plan)]
@@ -67,8 +67,8 @@ def _columns(plan: NormPlan) -> str:
     return "rows of any length"
 
 
-def formula(plan: NormPlan, names: Mapping[str, str] = HOST) -> list[str]:
-    """The norm in one or two lines of notation; ``names`` of tensors as in HOST."""
+def formula(plan: NormPlan, names: Mapping[str, str] = ARGUMENTS) -> list[str]:
+    """The norm in one or two lines of notation, with these names of its inputs."""
     norm, lines = plan.norm, []
     value = "x"
     if norm.residual == "pre_add":
@@ -116,31 +116,45 @@ def function_docstring(plan: NormPlan) -> list[str]:
     about = {"x": f"{shape}, {x}. Its rows may be strided."}
     for t in plan.tensors[1:]:
         at = shape if graph.tensors[t] == "element" else column
-        about[HOST[t]] = f"{at}, {_allowed(graph, t)}."
+        about[ARGUMENTS[t]] = f"{at}, {_allowed(graph, t)}."
     if plan.norm.residual_in_place:
         about["residual"] += " Overwritten with the sum."
     if "eps" in plan.arguments:
-        about["eps"] = "the epsilon, a number above 0."
+        about["eps"] = "the epsilon, a number from 2**-126."
     for name in plan.arguments:
         lines += [f"    {line}" for line in wrap(f"{name}: {about[name]}", 8, 4)]
     lines += ["", "Returns:"]
     made = {
-        RESULTS[t]: f"{shape}, {_dtype(graph, graph.dtypes[t])}." for t in graph.results
+        RESULTS[t]: f"{shape}, {_dtype(graph, graph.dtypes[t])}, contiguous."
+        for t in graph.results
+        if t not in graph.overwrites
     }
-    statistics = f"{shape.split(',')[0]}], float32, not differentiable."
+    made |= {RESULTS[t]: "the residual's memory." for t in graph.overwrites}
     for name in plan.results:
-        text = f"{name}: {made.get(name, statistics)}"
+        text = f"{name}: {made.get(name, '[...], float32, not differentiable.')}"
         lines += [f"    {line}" for line in wrap(text, 8, 4)]
     lines += ["", "Numerics:"]
     for text in numerics(plan):
         lines += [f"    {line}" for line in wrap(text, 8, 4)]
     lines += ["", "Raises:"]
-    for text in (
-        "TypeError: an argument is of the wrong type or dtype.",
-        "ValueError: an argument has the wrong shape or device.",
-    ):
+    for text in errors(plan):
         lines += [f"    {line}" for line in wrap(text, 8, 4)]
     return lines
+
+
+def errors(plan: NormPlan) -> list[str]:
+    """What the function raises."""
+    wrong = ["the wrong shape or device"]
+    if plan.norm.residual_in_place:
+        wrong.append("rows that cannot be written in place")
+    if "eps" in plan.arguments:
+        wrong.append("a value that float32 does not hold")
+    if not plan.norm.backward:
+        wrong.append("a gradient to come")
+    return [
+        "TypeError: an argument is of the wrong type or dtype.",
+        f"ValueError: an argument has {', or '.join(wrong)}.",
+    ]
 
 
 def numerics(plan: NormPlan) -> list[str]:
@@ -156,18 +170,19 @@ def numerics(plan: NormPlan) -> list[str]:
             lines.append(statistic)
             continue
         text = substitute(
-            node.step.value, {**HOST, "x": HOST.get(node.source, node.source)}
+            node.step.value, {**ARGUMENTS, "x": ARGUMENTS.get(node.source, node.source)}
         )
         helpers = {
-            helper.name: f"({substitute(helper.value, HOST)})"
+            helper.name: f"({substitute(helper.value, ARGUMENTS)})"
             for helper in node.step.helpers
         }
         text = substitute(text, helpers)
         lines.append(f"{node.out} = {text}, {_rounded(graph, node.dtype)}.")
-    last = graph.nodes[-1]
-    stored = graph.dtypes["y"]
-    if last.dtype != stored:
-        lines.append(f"y is stored {_rounded(graph, stored)}.")
+    for t, value in graph.results.items():
+        made = next(node.dtype for node in graph.nodes if node.out == value)
+        if made != graph.dtypes[t]:
+            stored = _rounded(graph, graph.dtypes[t])
+            lines.append(f"{RESULTS[t]} is stored {stored}.")
     if plan.norm.backward:
         lines.append("Gradients are computed in float32 and rounded once.")
     return lines
@@ -180,9 +195,11 @@ def _rounded(graph: Graph, dtype: Dtype) -> str:
 
 
 def _dtype(graph: Graph, dtype: Dtype) -> str:
-    atoms = {t: f"{name}.dtype" for t, name in HOST.items()}
+    atoms = {t: f"{name}.dtype" for t, name in ARGUMENTS.items()}
     listed = [
-        atoms.get(atom, atom) for atom in (*HOST, *dtypes.CONCRETE) if atom in dtype
+        atoms.get(atom, atom)
+        for atom in (*ARGUMENTS, *dtypes.CONCRETE)
+        if atom in dtype
     ]
     if len(listed) == 1:
         return listed[0]
@@ -194,7 +211,7 @@ def _allowed(graph: Graph, tensor: str) -> str:
     if dtype == graph.dtypes["x"]:
         return "of x's dtype"
     (atom,) = dtype
-    return _listed(dtypes.CONCRETE) if atom in HOST else atom
+    return _listed(dtypes.CONCRETE) if atom in ARGUMENTS else atom
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -216,9 +233,3 @@ def _argument(argument: Argument) -> list[str]:
         return []
     text = f"{argument.name}: {argument.doc}."
     return [f"    {line}" for line in wrap(text, 8, 4)]
-
-
-def module_class_docstring(plan: NormPlan) -> str:
-    """What the nn.Module is, in one line."""
-    parameters = " and ".join(plan.parameters)
-    return f"{plan.name} as a module, with {parameters or 'no parameters'}."

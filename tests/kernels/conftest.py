@@ -14,11 +14,14 @@ def _interpreter(
 
 
 @pytest.fixture(autouse=True)
-def _poisoned(monkeypatch: pytest.MonkeyPatch):
+def _poisoned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     """Every torch.empty holds NaN between canaries; the canaries are looked at after.
 
     An output that no store reached stays NaN, and a store past the end shows.
     """
+    if not getattr(request.module, "POISONED", True):
+        yield
+        return
     with allocations.poisoned(monkeypatch) as guards:
         yield
         guards.assert_intact()

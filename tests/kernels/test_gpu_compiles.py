@@ -23,11 +23,12 @@ def compiles(module):
     import triton
 
     device = torch.cuda.current_device()
-    return {
+    counts = {
         name: len(function.device_caches[device][0])
         for name, function in vars(module).items()
         if isinstance(function, triton.JITFunction)
     }
+    return {name: count for name, count in counts.items() if count}
 
 
 def train(module, norm, rows, length, io=torch.bfloat16, eps=1e-5, change=None):
@@ -38,6 +39,8 @@ def train(module, norm, rows, length, io=torch.bfloat16, eps=1e-5, change=None):
         "y": gradient_like(inputs.x),
         "residual_sum": gradient_like(inputs.residual),
     }
+    if change is not None:
+        upstream = {name: change(gradient) for name, gradient in upstream.items()}
     run(module, norm, inputs, upstream)
 
 

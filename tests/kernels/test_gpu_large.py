@@ -11,6 +11,19 @@ from support.oracle import Oracle
 
 pytestmark = pytest.mark.gpu
 
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path_factory):
+    """One of these at a time, whatever the number of workers: they fill the memory."""
+    import fcntl
+
+    lock = tmp_path_factory.getbasetemp().parent / "normgen-large.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        torch.cuda.empty_cache()
+
+
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 STRATEGIES = ("row", "rows", "loop")
 

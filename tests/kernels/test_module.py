@@ -189,6 +189,16 @@ def test_a_hidden_size_that_is_none_is_refused(length):
         layer_class(build(norm), norm)(length)
 
 
+@pytest.mark.parametrize("length", ["dynamic", LENGTH, (LENGTH, 80)], ids=str)
+def test_an_eps_that_is_an_argument_is_the_modules(length, device):
+    norm = make(eps="argument", hidden_size=length)
+    layer = layer_class(build(norm), norm)(LENGTH, eps=0.25, device=device)
+    assert "0.25" in repr(layer)
+    x = torch.randn(3, LENGTH, device=device)
+    expected = build(norm).rms_norm(x, layer.weight, 0.25)
+    assert torch.equal(layer(x), expected)
+
+
 def test_training_and_evaluation_are_the_same(device):
     layer = new(device)
     x = torch.randn(3, LENGTH, device=device)

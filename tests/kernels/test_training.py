@@ -20,8 +20,8 @@ SHAPE = (9, 72)
 
 
 def subsets(names):
-    for size in range(len(names) + 1):
-        yield from itertools.combinations(names, size)
+    sizes = range(len(names) + 1)
+    return [s for size in sizes for s in itertools.combinations(names, size)]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +207,52 @@ def test_one_step_of_an_optimiser_changes_every_parameter(fields, device):
     optimizer.step()
     for name, parameter in layer.named_parameters():
         assert (parameter != before[name]).all(), name
+
+
+@pytest.mark.parametrize("residual", ["pre_add", "post_add"])
+def test_the_gradients_of_leaves_do_not_share_memory(residual, device):
+    norm = make(residual=residual)
+    inputs = leaves(case(norm, SHAPE, torch.float32, device=device))
+    y = call(build(norm), norm, inputs)["y"]
+    dy = gradient_like(y.detach())
+    y.backward(dy)
+    kept = inputs.residual.grad.clone()
+    inputs.x.grad.zero_()
+    dy.zero_()
+    assert torch.equal(inputs.residual.grad, kept)
+
+
+@pytest.mark.parametrize("residual", ["pre_add", "post_add"])
+def test_one_tensor_may_be_several_operands(residual, device):
+    norm = make(residual=residual, bias=True)
+    inputs = case(norm, SHAPE, torch.float32, device=device)
+    inputs = inputs.with_tensors(residual=inputs.x, bias=inputs.weight)
+    x, w = (t.detach().clone().requires_grad_() for t in (inputs.x, inputs.weight))
+    y = call(build(norm), norm, inputs.with_tensors(x=x, residual=x, weight=w, bias=w))
+    dy = gradient_like(inputs.x)
+    y["y"].backward(dy)
+    apart = run(build(norm), norm, inputs, {"y": dy}).gradients
+    torch.testing.assert_close(x.grad, apart["x"] + apart["residual"])
+    torch.testing.assert_close(w.grad, apart["weight"] + apart["bias"])
+
+
+@pytest.mark.parametrize("strategy", ["row", "rows", "loop"])
+def test_a_call_that_needs_a_gradient_gives_the_same_bits(strategy, device):
+    norm = FULL.model_copy(update={"strategy": strategy})
+    inputs = case(norm, SHAPE, torch.bfloat16, device=device)
+    plain = call(build(norm), norm, inputs)
+    for name, output in call(build(norm), norm, leaves(inputs)).items():
+        assert torch.equal(output, plain[name]), name
+
+
+def test_a_residual_overwritten_in_place_is_seen_by_autograd(device):
+    norm = make(residual="pre_add", residual_in_place=True, backward=False)
+    inputs = case(norm, SHAPE, torch.float32, device=device)
+    factor = torch.ones(72, device=device, requires_grad=True)
+    z = factor * inputs.residual  # keeps the residual for its own backward
+    build(norm).rms_norm(*inputs.arguments())
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
 
 
 def test_autocast_does_not_change_dtypes(device):

@@ -10,6 +10,9 @@ from support.checks import check, run
 from support.inputs import case, gradient_like
 from support.intervals import TINY
 
+#: numpy's, in the interpreter, of what float32 does on purpose here
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
+
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 ROWS, LENGTH = 9, 127  # a ragged end, so that what is masked must not count
 

@@ -9,8 +9,8 @@ with f = (root + eps) / root where eps stands outside the root, else 1.  Its err
 
 * depth(H) + 4 roundings of the terms of the bracket, relative to the row's own scale;
 * what an error of x_hat and of rstd does to the bracket;
-* for dw and db, (2 + sqrt(M)) roundings of the sum of magnitudes: errors of partial sums
-  in float32 grow like a random walk; and x_hat's own error, an ulp where a tie is near;
+* for dw and db, (2 + sqrt(M)) roundings of the sum of magnitudes: errors of sums in
+  float32 grow like a random walk; and x_hat's own error, an ulp where a tie is near;
 * one rounding to the dtype of the tensor, made on both ends.
 """
 

@@ -1,7 +1,7 @@
 """Enclosures of what float32 arithmetic may return, as float64 intervals.
 
 No tolerance is guessed.  A value of the contract is carried as the interval of all
-results that a float32 evaluation may give, in any order, with fused multiply-adds or not:
+results that float32 may give, in any order, with fused multiply-adds or without:
 
 * one operation is rounded to float32, or not at all inside a fused multiply-add: both;
 * a sum over n terms is off by depth(n) * U relative to the sum of their magnitudes;

@@ -30,7 +30,7 @@ def _entry(table: dict[int, Any], norm: Norm, length: int) -> Any:
 def _multiprocessors(module: ModuleType) -> int:
     if torch.cuda.is_available():
         return torch.cuda.get_device_properties(0).multi_processor_count
-    return module._MULTIPROCESSORS[torch.device("cpu")]
+    return module._MULTIPROCESSOR_COUNTS[torch.device("cpu")]
 
 
 def rows_beyond(module: ModuleType, norm: Norm, length: int) -> int:
