@@ -14,6 +14,7 @@ VARIABLES = {
     **ARGUMENTS,
     **RESULTS,
     **{gradient_name(t): gradient_name(name) for t, name in ARGUMENTS.items()},
-    **{gradient_name("y"): "dy", gradient_name("h"): "dsum"},
+    gradient_name("y"): "dy",
+    gradient_name("h"): "dsum",
 }
 LEARNED = tuple(operand.name for operand in OPERANDS if operand.learned)

@@ -34,7 +34,10 @@ def wrap(text: str, indent: int, hanging: int = 0) -> list[str]:
 
 def module_docstring(spec: SpecFile, plans: Iterable[NormPlan]) -> list[str]:
     """What the file holds, norm by norm."""
-    lines = ["Normalization kernels in Triton."]
+    directions = "forward only"
+    if any(norm.backward for norm in spec.kernels):
+        directions = "forward and backward"
+    lines = [f"Normalization kernels in Triton, {directions}."]
     for plan in plans:
         lines += ["", *wrap(f"{plan.name}: {summary(plan)}", 0, 4)]
         lines += [f"    {line}" for line in formula(plan)]

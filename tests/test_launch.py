@@ -39,7 +39,7 @@ def chosen(asked: str):
                 launch.launch(length, direction, strategy),
             )
             if direction == "forward":
-                few = launch.launch_few(length, strategy)
+                few = launch.launch_few(length, direction, strategy)
                 yield length, direction, strategy, few
 
 
@@ -131,16 +131,20 @@ def test_a_launch_depends_on_the_block_and_on_nothing_else() -> None:
             assert exact == launch.launch(block_size(length), direction, strategy)
 
 
-def test_few_rows_get_smaller_tiles_and_no_fewer_warps() -> None:
+def test_few_rows_get_smaller_tiles_and_fewer_values_a_warp() -> None:
     assert FEW_ROWS > 0
     for length, strategy in itertools.product(LENGTHS, ("row", "rows", "loop")):
         many, few = (
             launch.launch(length, "forward", strategy),
-            launch.launch_few(length, strategy),
+            launch.launch_few(length, "forward", strategy),
         )
         assert few.block_size == many.block_size
-        assert few.num_warps >= many.num_warps
         assert (few.rows_per_program or 1) <= (many.rows_per_program or 1)
+        assert values_per_warp(few) <= values_per_warp(many)
+
+
+def values_per_warp(made: Launch) -> float:
+    return made.block_size * (made.rows_per_program or 1) / made.num_warps
 
 
 def test_the_options_are_the_keyword_arguments_of_a_launch() -> None:
