@@ -68,6 +68,7 @@ LONGEST_ROWS: dict[Direction, int] = {"forward": 1024, "backward": 2048}
 LONGEST_ROW = {1: 16384, 2: 8192}
 #: ``batch_invariant: false``: up to so many rows, a row gets twice the warps.
 FEW_ROWS = 128
+REASON_OF_FEW_ROWS = "Few rows: small tiles, and twice the warps for their values."
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,22 @@ class Table:
 
 def tables(plan: NormPlan) -> tuple[Table, ...]:
     """The launch tables of a norm."""
-    made = [_table(plan, "forward", _name(plan, "FORWARD"), launch.launch, _options)]
+    asked, made = plan.norm.strategy, []
+
+    def why(direction: Direction, strategy: str) -> str:
+        return launch.reason(direction, strategy, asked)
+
+    def why_few(direction: Direction, strategy: str) -> str:
+        return launch.REASON_OF_FEW_ROWS
+
+    name = _name(plan, "FORWARD")
+    made.append(_table(plan, "forward", name, launch.launch, _options, why))
     if not plan.norm.batch_invariant:
-        few = _name(plan, "FORWARD_FEW_ROWS")
-        made.append(_table(plan, "forward", few, launch.launch_few, _options))
+        name = _name(plan, "FORWARD_FEW_ROWS")
+        made.append(_table(plan, "forward", name, launch.launch_few, _options, why_few))
     if plan.norm.backward:
         name = _name(plan, "BACKWARD")
-        made.append(_table(plan, "backward", name, launch.launch, _persistent))
+        made.append(_table(plan, "backward", name, launch.launch, _persistent, why))
     return tuple(made)
 
 
@@ -76,12 +85,13 @@ def _table(
     name: str,
     constants: Callable[[int, Direction, str], Launch],
     entry: Callable[[Launch], str],
+    why: Callable[[Direction, str], str],
 ) -> Table:
     return Table(
         name,
         tuple(
             Section(
-                launch.reason(direction, branch.strategy.name, plan.norm.strategy),
+                why(direction, branch.strategy.name),
                 tuple(
                     f"{n}: {entry(constants(n, direction, branch.strategy.name))},"
                     for n in branch.lengths

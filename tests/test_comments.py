@@ -86,9 +86,9 @@ def interpreted(text: str, comment: Comment) -> bool:
 
 
 def counts_by_device(text: str, comment: Comment) -> bool:
-    name = comment.block[0].split(" = ")[0]
-    asked = "[device] = " in text and f"{name}[device]" in text
-    return asked and '{torch.device("cpu"): 1}' in "\n".join(comment.block)
+    name, value = comment.block[comment.line + 1].split(" = ")
+    asked = f"{name}[device] = " in text and f"if device not in {name}:" in text
+    return asked and value == '{torch.device("cpu"): 1}'
 
 
 def shape_of_a_tile(text: str, comment: Comment) -> bool:
@@ -171,6 +171,22 @@ def all_warps(text: str, comment: Comment) -> bool:
     return all(e["num_warps"] == MAX_WARPS for e in entries(comment).values())
 
 
+def few_rows(text: str, comment: Comment) -> bool:
+    """A table of its own, looked into for few rows, with tiles of at most two rows."""
+    name = comment.block[0].split(" = ")[0]
+    several = (e.get("ROWS_PER_PROGRAM", 1) for e in entries(comment).values())
+    return (
+        name.endswith("_FORWARD_FEW_ROWS")
+        and f"table = {name}" in text
+        and max(several) <= 2
+    )
+
+
+def asked_for(text: str, comment: Comment) -> bool:
+    """One strategy for all lengths, whatever they are."""
+    return sum(line.startswith("    # ") for line in comment.block) == 1
+
+
 def too_long(text: str, comment: Comment) -> bool:
     """Longer than the rows that stand in registers, and walked over in chunks."""
     half = LARGEST_REGISTER_ROW["row"] // 2  # of a norm with two means in series
@@ -189,7 +205,9 @@ TRUE = {
     r"With TRITON_INTERPRET=1 set, jit makes kernels that run on the CPU\.": (
         interpreted
     ),
-    r"by device; 1 in Triton's interpreter": counts_by_device,
+    r"Multiprocessors by device, as they are asked for; one in the interpreter\.": (
+        counts_by_device
+    ),
     r"\[ROWS_PER_PROGRAM, BLOCK_SIZE\]": shape_of_a_tile,
     r"all of h is written before any of it is read again": written_before_it_is_read,
     r"d[wb] of this program, which starts from 0 with its first row": sum_of_a_program,
@@ -204,6 +222,8 @@ TRUE = {
         row_of_32_values
     ),
     r"A row and its sums in registers, over as many warps as there are\.": all_warps,
+    r"Few rows: small tiles, and twice the warps for their values\.": few_rows,
+    r"The spec asks for this strategy\.": asked_for,
     r"A row too long for registers: in chunks, read again from the cache\.": too_long,
 }
 
