@@ -74,7 +74,7 @@ def forward_function(plan: NormPlan) -> Function:
         allocations=(*allocations, *_roundings(kernel, atoms)),
         lookup=lookup(plan, "forward"),
         tiles=tiles(plan.forward_branches),
-        launches=_launches(plan.forward_branches, plan.forward_kernels, "False"),
+        launches=_launches(plan.forward_branches, plan.forward_kernels),
         results=(
             *(VARIABLES[plan.graph.overwrites.get(t, t)] for t in plan.graph.results),
             *kernel.saved_always,
@@ -110,7 +110,7 @@ def backward_function(plan: NormPlan) -> Function:
         allocations=(*allocations, *_roundings(kernel, atoms)),
         lookup=lookup(plan, "backward"),
         tiles=tiles(plan.backward_branches),
-        launches=_launches(plan.backward_branches, plan.backward_kernels, "True"),
+        launches=_launches(plan.backward_branches, plan.backward_kernels),
         results=tuple(VARIABLES[g] for g in gradients),
         after=tuple(
             f"{VARIABLES[g]} = _sum_partials({VARIABLES[g]}_partial, {dtype})"
@@ -209,9 +209,8 @@ def _promotion(
 def _launches(
     branches: Sequence[Branch],
     kernels: Sequence[Kernel],
-    fp_fusion: str,
 ) -> tuple[str, ...]:
-    calls = [_call(kernel, fp_fusion) for kernel in kernels]
+    calls = [_call(kernel) for kernel in kernels]
     if len(calls) == 1:
         return calls[0]
     lines: list[str] = []
@@ -223,11 +222,11 @@ def _launches(
     return tuple(lines)
 
 
-def _call(kernel: Kernel, fp_fusion: str) -> tuple[str, ...]:
+def _call(kernel: Kernel) -> tuple[str, ...]:
     arguments = [_value(name, kernel) for name in kernel.runtime_arguments]
     arguments.append("HIDDEN_SIZE=hidden_size")
     arguments += [f"{r}=_triton_dtype({r.lower()})" for r in kernel.roundings]
-    arguments += ["ALIGNMENT=alignment", "**options", f"enable_fp_fusion={fp_fusion}"]
+    arguments += ["ALIGNMENT=alignment", "**options", "enable_fp_fusion=False"]
     return (f"{kernel.name}[(programs,)](", *(f"    {a}," for a in arguments), ")")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
+
 import itertools
 
 import pytest
@@ -54,7 +57,7 @@ def test_a_formula_of_one_term_is_its_own_sum() -> None:
 
 def test_a_sum_has_the_value_of_its_terms() -> None:
     for terms in itertools.product(PIECES, repeat=3):
-        expected = sum(eval(term, dict(VALUES)) for term in terms)
+        expected = reduce(operator.add, (eval(term, dict(VALUES)) for term in terms))
         assert eval(add(list(terms)), dict(VALUES)) == expected
 
 

@@ -14,6 +14,7 @@ from support.tables import rows_beyond
 
 CASES = dict(single_values())
 CHUNKS = 8
+NO_SPILL = 8  # bytes of stack; Triton 3.6 has 8 where 40 of 128 registers are in use
 WIDTHS = (1, 128, 257, 768, 1024, 1536, 2048, 4096, 5120, 8192, 12288, 16384, 32768)
 
 
@@ -74,7 +75,7 @@ def test_no_register_is_spilt_at_a_common_width(half, fields, device, monkeypatc
     spilt = [
         (used, job["constexprs"], job["options"])
         for job, used in zip(jobs, compile_all(jobs), strict=True)
-        if used["stack"] or used["local"]
+        if used["stack"] > NO_SPILL or used["local"]
     ]
     assert spilt == [job for job in spilt if is_worth_it(*job)]
 
@@ -82,7 +83,7 @@ def test_no_register_is_spilt_at_a_common_width(half, fields, device, monkeypatc
 def is_worth_it(used, constexprs, options):
     """The one spill that was measured to pay: a long row's sums beside the row.
 
-    On an H200, backward at 16384 runs at 0.80 of the copy with it, and at 0.46 in chunks.
+    On an H200, backward at 16384 runs at 0.80 of the copy with it, at 0.46 in chunks.
     """
     backward_row = "_bwd_" in used["kernel"] and options["num_warps"] == 16
     return backward_row and constexprs["BLOCK_SIZE"] == 16384 and used["stack"] <= 160

@@ -73,8 +73,16 @@ def python(root: Path, code: str, *options: str, blocked=("normgen",), **environ
 
 
 @pytest.mark.parametrize("options", [("-W", "error"), ("-O",), ("-OO", "-W", "error")])
-def test_a_copy_works_alone_with_its_kernels(package, options):
-    python(package, USE, *options, TRITON_INTERPRET="1")
+def test_a_copy_works_alone_with_its_kernels(package, options, device):
+    python(package, on(device) + USE, *options, **kernels_on(device))
+
+
+def on(device: str) -> str:
+    return f"import torch\ntorch.set_default_device({device!r})\n"
+
+
+def kernels_on(device: str) -> dict[str, str]:
+    return {"TRITON_INTERPRET": "1" if device == "cpu" else "0"}
 
 
 @pytest.mark.parametrize("options", [("-W", "error"), ("-O",)])
@@ -104,9 +112,12 @@ def test_without_triton_the_import_works_and_the_reference_runs(package, interpr
     )
 
 
-def test_two_copies_in_one_process_do_not_meet(package):
-    code = USE + textwrap.dedent(
-        """
+def test_two_copies_in_one_process_do_not_meet(package, device):
+    code = (
+        on(device)
+        + USE
+        + textwrap.dedent(
+            """
         import importlib
         from my_models import again
         again.rms_norm(x, weight).sum().backward()
@@ -115,8 +126,9 @@ def test_two_copies_in_one_process_do_not_meet(package):
         reloaded = importlib.reload(norms)
         assert torch.equal(reloaded.rms_norm(x, weight), again.rms_norm(x, weight))
         """
+        )
     )
-    python(package, code, "-W", "error", TRITON_INTERPRET="1")
+    python(package, code, "-W", "error", **kernels_on(device))
 
 
 def test_the_import_asks_no_device_and_compiles_nothing(package):
