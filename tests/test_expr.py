@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from functools import reduce
-
-import itertools
 
 import pytest
 
