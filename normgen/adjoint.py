@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from normgen.expr import add, is_name, substitute
 from normgen.graph import Graph, Line, Node
 from normgen.statistics import Mean
-from normgen.steps import Operand, Space
+from normgen.steps import OPERANDS, Operand, Space
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,11 @@ class _Walk:
             lines=tuple(self.lines),
             means=self.means,
             tensors={gradient_name(t): "element" for t in graph.results},
-            gradients=self.gradients,
+            gradients={
+                gradient_name(t): self.gradients[gradient_name(t)]
+                for t in ("x", *(operand.name for operand in OPERANDS))
+                if gradient_name(t) in self.gradients
+            },
             aliases=self.aliases,
         )
 
@@ -82,8 +86,8 @@ class _Walk:
                 Mean(mean.name, substitute(mean.term, named))
                 for mean in statistic.adjoint_means
             )
-            for name, formula in statistic.adjoint_values:
-                self.lines.append(Line(name, substitute(formula, named)))
+            for value in statistic.adjoint_values:
+                self.lines.append(Line(value.name, substitute(value.kernel, named)))
         for operand in node.step.operands:
             self._operand(operand, substitute(node.step.grads[operand.name], named))
         gradient = substitute(node.step.grads["x"], named)

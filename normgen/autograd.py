@@ -11,6 +11,7 @@ from normgen.host import (
     saved_tensors,
     taken_dtypes,
 )
+from normgen.layout import laid_out
 from normgen.naming import VARIABLES
 from normgen.plan import NormPlan
 
@@ -19,15 +20,14 @@ from normgen.plan import NormPlan
 class Autograd:
     """The facts of the autograd template; each line stands in a method's body."""
 
-    forward_arguments: tuple[str, ...]
-    forward_results: str
+    forward: tuple[str, ...]
+    forward_call: tuple[str, ...]
     saved: str
     attributes: tuple[str, ...]
     returned: str
-    incoming: tuple[str, ...]
+    backward: tuple[str, ...]
     absent: tuple[str, ...]
-    backward_arguments: tuple[str, ...]
-    backward_results: str
+    backward_call: tuple[str, ...]
     closing: tuple[str, ...]
     gradients: str
 
@@ -50,20 +50,34 @@ def autograd(plan: NormPlan) -> Autograd:
         attributes.append(f"ctx.mark_non_differentiable({', '.join(statistics)})")
     inputs = (VARIABLES[t] for t in (*kernel.elements, *kernel.columns))
     return Autograd(
-        forward_arguments=(*plan.arguments, *keep),
-        forward_results=", ".join(forward_function(plan).results),
+        forward=laid_out("def forward(", ("ctx", *plan.arguments), "):", 4),
+        forward_call=laid_out(
+            f"{', '.join(forward_function(plan).results)} = _{plan.name}_forward(",
+            (*plan.arguments, *keep),
+            ")",
+            8,
+        ),
         saved=", ".join(saved_tensors(plan)),
         attributes=tuple(attributes),
         returned=", ".join(plan.results),
-        incoming=(*incoming, *(("*_",) if statistics else ())),
-        absent=_absent(incoming),
-        backward_arguments=(
-            *inputs,
-            *kernel.saved,
-            *(f"ctx.{name}" for name in (*eps, *remembered)),
-            *_needs(plan),
+        backward=laid_out(
+            "def backward(",
+            ("ctx", *incoming, *(("*_",) if statistics else ())),
+            "):",
+            4,
         ),
-        backward_results=", ".join(backward_function(plan).results),
+        absent=_absent(incoming, len(plan.arguments)),
+        backward_call=laid_out(
+            f"{', '.join(backward_function(plan).results)} = _{plan.name}_backward(",
+            (
+                *inputs,
+                *kernel.saved,
+                *(f"ctx.{name}" for name in (*eps, *remembered)),
+                *_needs(plan),
+            ),
+            ")",
+            8,
+        ),
         closing=closing,
         gradients=", ".join(
             [*gradients, *(["None"] if "eps" in plan.arguments else [])]
@@ -71,12 +85,15 @@ def autograd(plan: NormPlan) -> Autograd:
     )
 
 
-def _absent(incoming: tuple[str, ...]) -> tuple[str, ...]:
+def _absent(incoming: tuple[str, ...], n_arguments: int) -> tuple[str, ...]:
     """A gradient that did not come is one row of zeros, read again for every row."""
     if len(incoming) == 1:
         return ()
     first, second = incoming
-    lines = []
+    lines = [
+        f"if {first} is None and {second} is None:",
+        f"    return {', '.join(['None'] * n_arguments)}",
+    ]
     for missing, given in ((first, second), (second, first)):
         zeros = f"{given}.new_zeros({given}.shape[-1])"
         lines += [

@@ -52,6 +52,7 @@ class BackwardKernel(Kernel):
     late: tuple[str, ...]
     first: Sweep
     second: Sweep
+    replayed: tuple[Line, ...]
 
 
 def backward_kernel(
@@ -62,7 +63,9 @@ def backward_kernel(
     means = {mean.name for mean in adjoint.means}
     terms = set[str]().union(*(names(mean.term) for mean in adjoint.means))
     pure = [line for line in adjoint.lines if not line.accumulates]
+    order = list(adjoint.gradients)
     adding = [line for line in adjoint.lines if line.accumulates]
+    adding.sort(key=lambda line: order.index(line.target))
     added = set[str]().union(*(line.uses for line in adding))
     elements = tuple(g for g, space in adjoint.gradients.items() if space == "element")
     spaces = {
@@ -110,6 +113,7 @@ def backward_kernel(
         late=tuple(map(slicer.text, late)),
         first=first,
         second=second,
+        replayed=tuple(line for line in whole if line in graph.lines),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from normgen import dtypes
 from normgen.dtypes import Dtype
-from normgen.expr import is_name, substitute
+from normgen.expr import is_name, names, substitute
 from normgen.graph import Graph, Node
 from normgen.naming import ARGUMENTS, RESULTS
 from normgen.spec import Norm
@@ -25,13 +25,13 @@ def reference_lines(norm: Norm, graph: Graph) -> list[str]:
         lines += [
             f"{value.name} = {substitute(value.reference, graph.known)}"
             for value in graph.statistic.values
-            if mean.name in value.reference
+            if mean.name in names(value.reference)
         ]
     rstd = substitute(graph.statistic.rstd.reference, graph.known)
     lines.append(f"rstd = {rstd}")
     for node in (graph.norm, *graph.epilogue):
         lines += _step(graph, node)
-    return [*lines, *_results(norm, graph)]
+    return _without_detour([*lines, *_results(norm, graph)])
 
 
 def _rows(graph: Graph) -> list[str]:
@@ -84,6 +84,15 @@ def _results(norm: Norm, graph: Graph) -> list[str]:
     statistics = graph.statistic.saved if norm.save_stats == "always" else ()
     lines += [f"{name} = {name}.squeeze(-1).detach()" for name in statistics]
     return [*lines, f"return {', '.join([*names.values(), *statistics])}"]
+
+
+def _without_detour(lines: list[str]) -> list[str]:
+    """``return value`` where the last two lines are ``y = value`` and ``return y``."""
+    *most, made, returned = lines
+    name = returned.removeprefix("return ")
+    if not made.startswith(f"{name} = "):
+        return lines
+    return [*most, f"return {made.removeprefix(f'{name} = ')}"]
 
 
 def _torch(graph: Graph, dtype: Dtype) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from normgen import dtypes
 from normgen.dtypes import Dtype
 from normgen.kernels import Kernel
+from normgen.layout import laid_out
 from normgen.naming import LEARNED, VARIABLES
 from normgen.plan import Branch, NormPlan
 from normgen.tables import lookup, tiles
@@ -22,11 +23,11 @@ from normgen.tables import lookup, tiles
 class Function:
     """A function that allocates what a kernel writes, and launches it.
 
-    ``rows`` are the tensors that it turns to rows, ``sums`` the lines that reduce
-    partial sums, ``after`` lines that follow the launch.
+    ``rows`` are the tensors that it turns to rows, ``columns`` those that it needs
+    adjacent; ``closing`` are lines that follow the launch.
     """
 
-    parameters: tuple[str, ...]
+    opening: tuple[str, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     alignment: str
@@ -35,13 +36,7 @@ class Function:
     tiles: str
     launches: tuple[str, ...]
     results: tuple[str, ...]
-    after: tuple[str, ...] = ()
-
-    @property
-    def annotation(self) -> str:
-        """The type of what it returns."""
-        types = {0: "None", 1: "torch.Tensor"}
-        return types.get(len(self.results), "tuple[torch.Tensor | None, ...]")
+    closing: tuple[str, ...] = ()
 
     @property
     def return_statement(self) -> str:
@@ -66,8 +61,11 @@ def forward_function(plan: NormPlan) -> Function:
         for name in kernel.saved_on_request
     ]
     overwritten = (VARIABLES[owner] for owner in plan.graph.overwrites.values())
+    given = len(plan.graph.results) + len(kernel.saved_always)
+    types = ["torch.Tensor"] * given
+    types += ["torch.Tensor | None"] * len(kernel.saved_on_request)
     return Function(
-        parameters=tuple(parameters),
+        opening=_opening(f"_{plan.name}_forward", parameters, types),
         rows=tuple(VARIABLES[t] for t in kernel.elements),
         columns=tuple(VARIABLES[t] for t in kernel.columns),
         alignment=_alignment(kernel),
@@ -80,7 +78,7 @@ def forward_function(plan: NormPlan) -> Function:
             *kernel.saved_always,
             *kernel.saved_on_request,
         ),
-        after=tuple(
+        closing=tuple(
             f"torch.autograd.graph.increment_version({t})" for t in overwritten
         ),
     )
@@ -98,12 +96,16 @@ def backward_function(plan: NormPlan) -> Function:
     gradients = (*kernel.gradients, *sums)
     parameters += [f"needs_{VARIABLES[g]}: bool" for g in gradients]
     like = VARIABLES[normed_rows(plan)]
-    allocations = [f"dx = {like}.new_empty({like}.shape) if needs_dx else None"]
+    allocations = []
+    for name in (VARIABLES[g] for g in kernel.gradients):
+        made = f"{like}.new_empty({like}.shape) if needs_{name} else None"
+        allocations.append(f"{name} = {made}")
     for name in (VARIABLES[g] for g in sums):
-        made = f"_partial_sums(dy_rows, programs) if needs_{name} else None"
+        made = f"_new_partials(dy_rows, programs) if needs_{name} else None"
         allocations.append(f"{name}_partial = {made}")
+    types = ["torch.Tensor | None"] * len(gradients)
     return Function(
-        parameters=tuple(parameters),
+        opening=_opening(f"_{plan.name}_backward", parameters, types),
         rows=tuple(VARIABLES[t] for t in kernel.elements),
         columns=tuple(VARIABLES[t] for t in kernel.columns),
         alignment=_alignment(kernel),
@@ -112,11 +114,19 @@ def backward_function(plan: NormPlan) -> Function:
         tiles=tiles(plan.backward_branches),
         launches=_launches(plan.backward_branches, plan.backward_kernels),
         results=tuple(VARIABLES[g] for g in gradients),
-        after=tuple(
+        closing=tuple(
             f"{VARIABLES[g]} = _sum_partials({VARIABLES[g]}_partial, {dtype})"
             for g, dtype in _sum_dtypes(plan)
         ),
     )
+
+
+def _opening(
+    name: str, parameters: Sequence[str], types: Sequence[str]
+) -> tuple[str, ...]:
+    """The line or lines that begin a function."""
+    returned = types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"
+    return laid_out(f"def {name}(", parameters, f") -> {returned}:")
 
 
 def dx_dtype(plan: NormPlan) -> Dtype:
@@ -226,8 +236,13 @@ def _call(kernel: Kernel) -> tuple[str, ...]:
     arguments = [_value(name, kernel) for name in kernel.runtime_arguments]
     arguments.append("HIDDEN_SIZE=hidden_size")
     arguments += [f"{r}=_triton_dtype({r.lower()})" for r in kernel.roundings]
-    arguments += ["ALIGNMENT=alignment", "**options", "enable_fp_fusion=False"]
-    return (f"{kernel.name}[(programs,)](", *(f"    {a}," for a in arguments), ")")
+    arguments += ["ALIGNMENT=alignment", "**options"]
+    return (
+        f"{kernel.name}[(programs,)](",
+        *(f"    {argument}," for argument in arguments),
+        "    enable_fp_fusion=False,  # products are rounded, then added",
+        ")",
+    )
 
 
 def _alignment(kernel: Kernel) -> str:

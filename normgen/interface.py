@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from normgen.dtypes import Dtype
 from normgen.host import forward_function
+from normgen.layout import laid_out
 from normgen.naming import ARGUMENTS, LEARNED
 from normgen.plan import NormPlan
 from normgen.spec import DTYPES, LARGEST_REGISTER_ROW, MAX_HIDDEN_SIZE
@@ -13,16 +14,12 @@ from normgen.spec import DTYPES, LARGEST_REGISTER_ROW, MAX_HIDDEN_SIZE
 
 @dataclass(frozen=True)
 class Length:
-    """Which row lengths are right: as tests of wrong ones, and in words.
-
-    ``literal`` says what was expected, and ``shape`` the same as a shape, both as
-    Python literals; ``words`` is for prose.
-    """
+    """Which row lengths are right: tests of wrong ones, what is raised, and words."""
 
     x_is_wrong: str
+    x_error: tuple[str, ...]
     hidden_size_is_wrong: str
-    literal: str
-    shape: str
+    hidden_size_error: tuple[str, ...]
     words: str
 
 
@@ -36,36 +33,60 @@ class Module:
     attributes: tuple[str, ...]
     parameters: tuple[tuple[str, str], ...]
     initialization: tuple[str, ...]
-    inputs: tuple[str, ...]
-    call: str
+    forward: tuple[str, ...]
+    call: tuple[str, ...]
     representation: str
 
 
 def length(plan: NormPlan) -> Length:
     """The row lengths that a norm takes."""
-    lengths = plan.norm.lengths
-    largest = LARGEST_REGISTER_ROW.get(plan.norm.strategy, MAX_HIDDEN_SIZE)
-    wrong, words, listed = f"not 1 <= {{}} <= {largest}", f"1 to {largest}", ""
+    lengths, table = plan.norm.lengths, f"_{plan.name.upper()}_FORWARD"
+    first: tuple[str, ...] = ()
     if len(lengths) == 1:
         wrong, words = f"{{}} != {lengths[0]}", str(lengths[0])
+        expected = words
     elif lengths:
-        table = f"_{plan.name.upper()}_FORWARD"
         *most, last = map(str, lengths)
         wrong, words = f"{{}} not in {table}", f"{', '.join(most)} or {last}"
-        listed = f"one of {{list({table})}}"
-    prefix = "f" if listed else ""
+        first, expected = (f"lengths = list({table})",), "one of {lengths}"
+    else:
+        largest = LARGEST_REGISTER_ROW.get(plan.norm.strategy)
+        limit = str(largest) if largest else f"2**{MAX_HIDDEN_SIZE.bit_length() - 1}"
+        wrong, words = f"not 1 <= {{}} <= {limit}", f"1 to {limit}"
+        expected = words
+    shape = f"x: expected shape [..., {expected}], got {{list(x.shape)}}"
+    size = f"hidden_size: expected {expected}, got {{hidden_size}}"
     return Length(
         x_is_wrong=f"x.dim() == 0 or {wrong.format('x.shape[-1]')}",
+        x_error=(*first, *laid_out("raise ValueError(", (f'f"{shape}"',), ")", 8)),
         hidden_size_is_wrong=wrong.format("hidden_size"),
-        literal=f'{prefix}"{listed or words}"',
-        shape=f'{prefix}"[..., {listed or words}]"',
+        hidden_size_error=(
+            *first,
+            *laid_out("raise ValueError(", (f'f"{size}"',), ")", 12),
+        ),
         words=words,
     )
 
 
-def declarations(plan: NormPlan) -> tuple[str, ...]:
-    """The arguments of the function, with their types."""
-    return tuple(map(_declaration, plan.arguments))
+def opening(plan: NormPlan, name: str) -> tuple[str, ...]:
+    """The line or lines that begin the function or its reference."""
+    declared = tuple(map(_declaration, plan.arguments))
+    return laid_out(f"def {name}(", declared, f") -> {returns(plan)}:")
+
+
+def reference_call(plan: NormPlan) -> tuple[str, ...]:
+    """The way of tensors that no kernel runs on."""
+    return laid_out(f"return {plan.name}_reference(", plan.arguments, ")", 8)
+
+
+def autograd_call(plan: NormPlan) -> tuple[str, ...]:
+    """The way through autograd, if there is one."""
+    if not plan.norm.backward:
+        return ()
+    call = f"return _{plan.class_name}Function.apply("
+    tensors = ", ".join(ARGUMENTS[t] for t in plan.tensors)
+    lines = laid_out(call, plan.arguments, ")", 8)
+    return (f"if _needs_gradient({tensors}):", *(f"    {line}" for line in lines))
 
 
 def _declaration(name: str) -> str:
@@ -90,7 +111,7 @@ def checks(plan: NormPlan) -> tuple[str, ...]:
             f'_check_operand("{ARGUMENTS[t]}", {ARGUMENTS[t]}, {allowed}, {shape}, x)'
         )
     if plan.norm.residual_in_place:
-        lines.append('_check_in_place("residual", residual)')
+        lines.append('_check_in_place("residual", residual, x)')
     if "eps" in plan.arguments:
         lines.append("_check_eps(eps)")
     if not plan.norm.backward:
@@ -115,25 +136,18 @@ def _allowed(dtype: Dtype, x: Dtype) -> str:
     return "_FLOATS" if atom in ARGUMENTS else f"(torch.{atom},)"
 
 
-def gradient_needed(plan: NormPlan) -> tuple[str, ...]:
-    """The test for the way through autograd, if there is one."""
-    if not plan.norm.backward:
-        return ()
-    return (f"_needs_gradient({', '.join(ARGUMENTS[t] for t in plan.tensors)})",)
-
-
 def eager(plan: NormPlan) -> tuple[str, ...]:
     """The last lines of the function: the way without autograd."""
     made = forward_function(plan).results
-    call = f"_{plan.name}_forward"
-    arguments = [f"    {name}," for name in plan.arguments]
-    if plan.norm.statistics_on_request:
-        arguments.append("    keep_statistics=False,")
+    keep = ("keep_statistics=False",) if plan.norm.statistics_on_request else ()
+    call, arguments = f"_{plan.name}_forward(", (*plan.arguments, *keep)
     if len(made) == len(plan.results):
-        return (f"return {call}(", *arguments, ")")
+        return laid_out(f"return {call}", arguments, ")", 4)
     used = [name if name in plan.results else "_" for name in made]
-    returned = f"return {', '.join(plan.results)}"
-    return (f"{', '.join(used)} = {call}(", *arguments, ")", returned)
+    return (
+        *laid_out(f"{', '.join(used)} = {call}", arguments, ")", 4),
+        f"return {', '.join(plan.results)}",
+    )
 
 
 def module(plan: NormPlan) -> Module:
@@ -156,7 +170,7 @@ def module(plan: NormPlan) -> Module:
             *(["eps: float"] if has_eps else []),
         ),
         dtype=f"torch.{affine.dtype}" if fixed and parameters else "None",
-        attributes=("self.eps = eps",) if has_eps else (),
+        attributes=("_check_eps(eps)", "self.eps = eps") if has_eps else (),
         parameters=tuple(
             (name, f"torch.nn.Parameter({name}{trained})") for name in parameters
         ),
@@ -164,7 +178,14 @@ def module(plan: NormPlan) -> Module:
             f"torch.nn.init.constant_(self.{name}, {starts[name]})"
             for name in parameters
         ),
-        inputs=tuple(map(_declaration, inputs)),
-        call=", ".join(own.get(a, a) for a in plan.arguments),
+        forward=laid_out(
+            "def forward(",
+            ("self", *map(_declaration, inputs)),
+            f") -> {returns(plan)}:",
+            4,
+        ),
+        call=laid_out(
+            f"return {plan.name}(", [own.get(a, a) for a in plan.arguments], ")", 8
+        ),
         representation=f'f"{{self.hidden_size}}, eps={eps}"',
     )

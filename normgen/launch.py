@@ -1,9 +1,9 @@
 """Launch constants, as data: which strategy a row length takes, and with what numbers.
 
-They follow from the row length and the norm, never from the number of rows, so that the
-bits of a row do not depend on its batch.  No launch has more than 16 warps: that is
-1024 threads where a warp has 64.  The numbers were measured on an H200 in bfloat16
-(docs/performance.md).
+They follow from the row length and the norm, so that the bits of a row do not depend on
+its batch; only ``batch_invariant: false`` lets few rows have constants of their own.
+No launch has more than 16 warps: that is 1024 threads where a warp has 64.  The numbers
+were measured on an H200 in bfloat16 (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ RULES: dict[tuple[Direction, str], Rule] = {
         "Short rows: several at a time, until 8 warps have 16 values a thread.",
     ),
     ("backward", "row"): Rule(
-        0, 8, "A row and its sums in registers, over as many warps as there are."
+        0,
+        8,
+        "A row and its sums in registers, over 16 warps: the most that are launched.",
     ),
     ("backward", "loop"): Rule(
         8192, 16, "A row too long for registers: in chunks, read again from the cache."
@@ -64,8 +66,8 @@ RESIDENT_VALUES = 8192
 MAX_PROGRAMS = 16
 #: The longest row of each strategy where the choice is free, by the number of row means
 #: in series: a second one stalls a long row that stands in registers.
-LONGEST_ROWS: dict[Direction, int] = {"forward": 1024, "backward": 2048}
-LONGEST_ROW = {1: 16384, 2: 8192}
+LONGEST_SHORT_ROW: dict[Direction, int] = {"forward": 1024, "backward": 2048}
+LONGEST_REGISTER_ROW = {1: 16384, 2: 8192}
 #: ``batch_invariant: false``: up to so many rows, a row gets twice the warps.
 FEW_ROWS = 128
 REASON_OF_FEW_ROWS = "Few rows: small tiles, and twice the warps for their values."
@@ -98,9 +100,9 @@ def strategy_of(length: int, direction: Direction, asked: str, means: int) -> st
     """The strategy of a row length: the one asked for, or by its length."""
     if asked != "auto":
         return asked
-    if length <= LONGEST_ROWS[direction]:
+    if length <= LONGEST_SHORT_ROW[direction]:
         return "rows"
-    return "row" if length <= LONGEST_ROW[means] else "loop"
+    return "row" if length <= LONGEST_REGISTER_ROW[means] else "loop"
 
 
 def dynamic_lengths(asked: str, direction: Direction, means: int) -> tuple[int, ...]:
@@ -109,7 +111,7 @@ def dynamic_lengths(asked: str, direction: Direction, means: int) -> tuple[int, 
     They are powers of two, since a block is one.
     """
     largest = {
-        "auto": 2 * LONGEST_ROW[means],
+        "auto": 2 * LONGEST_REGISTER_ROW[means],
         "loop": RULES[direction, "loop"].values,
         **LARGEST_REGISTER_ROW,
     }[asked]

@@ -14,6 +14,7 @@ from normgen.host import Function, backward_function, forward_function
 from normgen.interface import Length, Module
 from normgen.kernels import Kernel
 from normgen.launch import Direction
+from normgen.layout import laid_out
 from normgen.naming import ARGUMENTS
 from normgen.plan import NormPlan, plan
 from normgen.spec import SpecFile
@@ -24,7 +25,7 @@ HELPERS = (
     "_FLOATS",
     "_MULTIPROCESSOR_COUNTS",
     "_sum_partials",
-    "_partial_sums",
+    "_new_partials",
     "_multiprocessors",
     "_triton_dtype",
     "_alignment",
@@ -53,17 +54,16 @@ class HostFacts:
 
     name: str
     class_name: str
-    arguments: tuple[str, ...]
-    declarations: tuple[str, ...]
-    call: str
-    returns: str
+    opening: tuple[str, ...]
+    reference_opening: tuple[str, ...]
+    reference_call: tuple[str, ...]
+    autograd_call: tuple[str, ...]
     tables: tuple[Table, ...]
     forward: Function
     docstring: list[str]
     dtypes: str
     length: Length
     checks: tuple[str, ...]
-    gradient_needed: tuple[str, ...]
     eager: tuple[str, ...]
     reference: list[str]
     module: Module
@@ -81,7 +81,9 @@ class ModuleFacts:
     runtime_arguments: tuple[str, ...]
     constants: list[str]
     parts: list[str]
-    a_kernel: str
+    helpers: list[str]
+    stub: str
+    interpreted: tuple[str, ...]
 
 
 def render_body(spec: SpecFile) -> Body:
@@ -99,23 +101,36 @@ def render_body(spec: SpecFile) -> Body:
 def _module_facts(
     spec: SpecFile, plans: list[NormPlan], parts: list[str], helpers: dict[str, str]
 ) -> ModuleFacts:
-    kernels = [k for p in plans for k in (*p.forward_kernels, *p.backward_kernels)]
-    runtime = [name for kernel in kernels for name in kernel.runtime_arguments]
-    if "_sum_partials" in helpers:
-        runtime += ["partial_ptr", "out_ptr", "n_partials"]
     functions = [name for p in plans for name in (p.name, f"{p.name}_reference")]
+    imports = "from torch.autograd.function import once_differentiable"
     differentiable = any(p.norm.backward for p in plans)
+    stubs = ("constexpr", "int64", *(["dtype"] if "_triton_dtype" in helpers else []))
+    a_kernel = plans[0].forward_kernels[0].name
     return ModuleFacts(
         docstring=wording.module_docstring(spec, plans),
-        imports=("from torch.autograd.function import once_differentiable",)
-        if differentiable
-        else (),
+        imports=(imports,) if differentiable else (),
         public=(*sorted(p.class_name for p in plans), *sorted(functions)),
-        runtime_arguments=tuple(dict.fromkeys(runtime)),
+        runtime_arguments=_runtime_arguments([*parts, *helpers.values()]),
         constants=[text for name, text in helpers.items() if name.isupper()],
-        parts=[*parts, *(text for name, text in helpers.items() if name.islower())],
-        a_kernel=kernels[0].name,
+        parts=parts,
+        helpers=[text for name, text in helpers.items() if name.islower()],
+        stub=" = ".join(stubs),
+        interpreted=laid_out(
+            "_INTERPRETED = not isinstance(", (a_kernel, "triton.JITFunction"), ")"
+        ),
     )
+
+
+def _runtime_arguments(parts: list[str]) -> tuple[str, ...]:
+    """The arguments of all kernels that are no constexprs, sorted."""
+    kernels = (
+        node
+        for part in parts
+        for node in ast.parse(part).body
+        if isinstance(node, ast.FunctionDef) and node.name.endswith("_kernel")
+    )
+    names = (a.arg for kernel in kernels for a in kernel.args.args)
+    return tuple(sorted({name for name in names if not name.isupper()}))
 
 
 def _norm_parts(p: NormPlan, renderer: Renderer) -> list[str]:
@@ -162,17 +177,16 @@ def _host_facts(p: NormPlan) -> HostFacts:
     return HostFacts(
         name=p.name,
         class_name=p.class_name,
-        arguments=p.arguments,
-        declarations=interface.declarations(p),
-        call=", ".join(p.arguments),
-        returns=interface.returns(p),
+        opening=interface.opening(p, p.name),
+        reference_opening=interface.opening(p, f"{p.name}_reference"),
+        reference_call=interface.reference_call(p),
+        autograd_call=interface.autograd_call(p),
         tables=tables(p),
         forward=forward_function(p),
         docstring=wording.function_docstring(p),
         dtypes=interface.x_dtypes(p),
         length=interface.length(p),
         checks=interface.checks(p),
-        gradient_needed=interface.gradient_needed(p),
         eager=interface.eager(p),
         reference=reference_lines(p.norm, p.graph),
         module=interface.module(p),

@@ -27,11 +27,12 @@ class Mean:
 
 @dataclass(frozen=True)
 class Value:
-    """A named formula, as Triton and as eager torch write it."""
+    """A named formula, as Triton, eager torch and a docstring write it."""
 
     name: str
     kernel: str
     reference: str
+    prose: str
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Statistic:
     x_hat: str
     saved: tuple[str, ...]
     adjoint_means: tuple[Mean, ...]
-    adjoint_values: tuple[tuple[str, str], ...]
+    adjoint_values: tuple[Value, ...]
     adjoint: str
 
 
@@ -78,12 +79,18 @@ def _outside_sqrt(centering: Statistic) -> Statistic:
             "rstd",
             f"1.0 / (tl.sqrt_rn({s}) + eps)",
             f"1.0 / (torch.sqrt({s}) + eps)",
+            f"1 / (sqrt({s}) + eps)",
         ),
         x_hat=centering.x_hat,
         saved=centering.saved,
         adjoint_means=centering.adjoint_means,
         adjoint_values=(
-            ("slope", f"projection / tl.maximum(1.0 - eps * rstd, {2.0**-24})"),
+            Value(
+                "slope",
+                f"projection / tl.maximum(1.0 - eps * rstd, {2.0**-24})",
+                f"projection / (1.0 - eps * rstd).clamp(min={2.0**-24})",
+                f"projection / max(1.0 - eps * rstd, {2.0**-24:.1e})",
+            ),
         ),
         adjoint=substitute(centering.adjoint, {"projection": "slope"}),
     )
@@ -97,6 +104,7 @@ _CENTERINGS = {
             "rstd",
             "tl.rsqrt(mean_square + eps)",
             "torch.rsqrt(mean_square + eps)",
+            "1 / sqrt(mean_square + eps)",
         ),
         x_hat="x * rstd",
         saved=("rstd",),
@@ -107,8 +115,15 @@ _CENTERINGS = {
     # Two passes: the squares are taken about the mean, and are 0 beyond the row's end.
     "layer_norm": Statistic(
         means=(Mean("mean", "x"), Mean("variance", "centered * centered")),
-        values=(Value("centered", "tl.where(mask, x - mean, 0.0)", "x - mean"),),
-        rstd=Value("rstd", "tl.rsqrt(variance + eps)", "torch.rsqrt(variance + eps)"),
+        values=(
+            Value("centered", "tl.where(mask, x - mean, 0.0)", "x - mean", "x - mean"),
+        ),
+        rstd=Value(
+            "rstd",
+            "tl.rsqrt(variance + eps)",
+            "torch.rsqrt(variance + eps)",
+            "1 / sqrt(variance + eps)",
+        ),
         x_hat="centered * rstd",
         saved=("mean", "rstd"),
         adjoint_means=(Mean("mean_dx_hat", "dy"), _PROJECTION),

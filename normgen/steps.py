@@ -51,7 +51,12 @@ class Helper:
 
 @dataclass(frozen=True)
 class Step:
-    """One step; ``kept`` values are also results, and later sweeps read those back."""
+    """One step.
+
+    A ``returned`` output is also a result; a ``replayed`` one stands in memory exactly,
+    and later sweeps read it back.  Before the statistic, a step must map 0 to 0: beyond
+    a row's end its inputs are 0, and means are taken over whole blocks.
+    """
 
     out: str
     value: str

@@ -22,6 +22,7 @@ class Section:
 class Table:
     """A dict from row length to launch constants."""
 
+    legend: str
     name: str
     sections: tuple[Section, ...]
 
@@ -87,7 +88,11 @@ def _table(
     entry: Callable[[Launch], str],
     why: Callable[[Direction, str], str],
 ) -> Table:
+    entries = "launch options"
+    if direction == "backward":
+        entries = "(programs a multiprocessor, launch options)"
     return Table(
+        f"Row length: {entries}.",
         name,
         tuple(
             Section(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from normgen import dtypes
 from normgen.dtypes import FLOAT32, Dtype
-from normgen.expr import substitute
+from normgen.expr import names, substitute
 from normgen.graph import Graph
 from normgen.interface import length
 from normgen.kernels import Argument, Kernel
@@ -97,16 +97,30 @@ def formula(plan: NormPlan, names: Mapping[str, str] = ARGUMENTS) -> list[str]:
 
 
 def gradients(plan: NormPlan) -> list[str]:
-    """The backward pass in notation: row means and sums over rows written out."""
-    adjoint = plan.adjoint
-    means = {mean.name: f"mean({mean.term})" for mean in adjoint.means}
+    """The backward pass in notation, from what the kernel reads to what it stores."""
+    means = {mean.name: f"mean({mean.term})" for mean in plan.adjoint.means}
+    prose = {value.name: value.prose for value in plan.graph.statistic.values}
+    prose |= {value.name: value.prose for value in plan.graph.statistic.adjoint_values}
     lines = []
-    for line in adjoint.lines:
-        text = substitute(line.formula, means)
-        lines.append(
-            f"{line.target} = " + (f"sum_rows({text})" if line.accumulates else text)
-        )
+    for line in plan.backward_kernels[0].replayed:
+        text = substitute(prose.get(line.target, line.formula), plan.graph.known)
+        lines.append(f"{line.target} = {text}{_in(plan.graph, line.dtype)}")
+    for line in plan.adjoint.lines:
+        known = {**means, "eps": plan.graph.eps}
+        text = substitute(prose.get(line.target, line.formula), known)
+        if line.accumulates:
+            text = f"sum over rows of {text}"
+        lines.append(f"{line.target} = {text}")
     return lines
+
+
+def _in(graph: Graph, dtype: Dtype) -> str:
+    """How a kernel's docstring says that a value is rounded."""
+    if dtype == FLOAT32:
+        return ""
+    listed = [atom for atom in (*ARGUMENTS, *dtypes.CONCRETE) if atom in dtype]
+    known = [atom if atom in dtypes.CONCRETE else f"{atom}'s dtype" for atom in listed]
+    return f", rounded to {' and '.join(known)}" + (", promoted" if known[1:] else "")
 
 
 def function_docstring(plan: NormPlan) -> list[str]:
@@ -114,14 +128,19 @@ def function_docstring(plan: NormPlan) -> list[str]:
     graph, x = plan.graph, _listed(plan.norm.dtype)
     lines = [*wrap(summary(plan), 7), "", *(f"    {line}" for line in formula(plan))]
     lines += ["", "Args:"]
-    shape = f"[..., {length(plan).words}]" if plan.norm.lengths else "[..., H]"
-    column = shape.replace("..., ", "")
-    about = {"x": f"{shape}, {x}. Its rows may be strided."}
+    shape, column, which = "[..., H]", "[H]", f" H is {length(plan).words}."
+    if len(plan.norm.lengths) == 1:
+        shape, column, which = (
+            f"[..., {plan.norm.lengths[0]}]",
+            f"[{plan.norm.lengths[0]}]",
+            "",
+        )
+    about = {"x": f"{shape}, {x}. Its rows may be strided.{which}"}
     for t in plan.tensors[1:]:
         at = shape if graph.tensors[t] == "element" else column
         about[ARGUMENTS[t]] = f"{at}, {_allowed(graph, t)}."
     if plan.norm.residual_in_place:
-        about["residual"] += " Overwritten with the sum."
+        about["residual"] += " Overwritten with the sum; it must not overlap x."
     if "eps" in plan.arguments:
         about["eps"] = "the epsilon, a number from 2**-126."
     for name in plan.arguments:
@@ -161,34 +180,46 @@ def errors(plan: NormPlan) -> list[str]:
 
 
 def numerics(plan: NormPlan) -> list[str]:
-    """The contract, filled in: every value that is rounded, and to what."""
-    graph = plan.graph
-    means = ", ".join(mean.name for mean in graph.means)
-    statistic = (
-        f"{means}, rstd and x_hat are float32, of {graph.norm.source} in float32."
-    )
-    lines = []
+    """The contract, filled in: every value, and what it is rounded to."""
+    graph, lines = plan.graph, []
     for node in graph.nodes:
         if node is graph.norm:
-            lines.append(statistic)
+            lines.append(_statistic(graph))
             continue
-        text = substitute(
-            node.step.value, {**ARGUMENTS, "x": ARGUMENTS.get(node.source, node.source)}
-        )
-        helpers = {
-            helper.name: f"({substitute(helper.value, ARGUMENTS)})"
-            for helper in node.step.helpers
-        }
-        text = substitute(text, helpers)
+        source = ARGUMENTS.get(node.source, node.source)
+        names = {**ARGUMENTS, "x": source}
+        for helper in node.step.helpers:
+            to = graph.dtypes[helper.rounds_to] if helper.rounds_to else FLOAT32
+            made = substitute(helper.value, names)
+            lines.append(f"{helper.name} = {made}, {_rounded(graph, to)}.")
+        text = substitute(node.step.value, names)
         lines.append(f"{node.out} = {text}, {_rounded(graph, node.dtype)}.")
     for t, value in graph.results.items():
-        made = next(node.dtype for node in graph.nodes if node.out == value)
-        if made != graph.dtypes[t]:
+        dtype = next(node.dtype for node in graph.nodes if node.out == value)
+        if dtype != graph.dtypes[t]:
             stored = _rounded(graph, graph.dtypes[t])
             lines.append(f"{RESULTS[t]} is stored {stored}.")
     if plan.norm.backward:
-        lines.append("Gradients are computed in float32 and rounded once.")
+        lines.append(
+            "Gradients are computed in float32 and rounded once; a rounding passes its "
+            "gradient on."
+        )
     return lines
+
+
+def _statistic(graph: Graph) -> str:
+    """From the rows to x_hat, step by step."""
+    made, shown = graph.statistic, []
+    for mean in made.means:
+        shown.append(f"{mean.name} = mean({substitute(mean.term, graph.known)})")
+        shown += [
+            f"{value.name} = {substitute(value.prose, graph.known)}"
+            for value in made.values
+            if mean.name in names(value.prose)
+        ]
+    shown.append(f"rstd = {substitute(made.rstd.prose, graph.known)}")
+    shown.append(f"x_hat = {substitute(made.x_hat, graph.known)}")
+    return f"In float32: {', '.join(shown)}."
 
 
 def _rounded(graph: Graph, dtype: Dtype) -> str:
