@@ -75,8 +75,15 @@ def opening(plan: NormPlan, name: str) -> tuple[str, ...]:
 
 
 def reference_call(plan: NormPlan) -> tuple[str, ...]:
-    """The way of tensors that no kernel runs on."""
-    return laid_out(f"return {plan.name}_reference(", plan.arguments, ")", 8)
+    """The way of tensors that no kernel runs on; the results are contiguous too."""
+    overwritten = plan.graph.overwrites.values()
+    rows = {
+        ARGUMENTS[t]
+        for t in plan.tensors
+        if plan.graph.tensors[t] == "element" and t not in overwritten
+    }
+    given = [f"{a}.contiguous()" if a in rows else a for a in plan.arguments]
+    return laid_out(f"return {plan.name}_reference(", given, ")", 8)
 
 
 def autograd_call(plan: NormPlan) -> tuple[str, ...]:

@@ -143,9 +143,9 @@ def test_the_gradient_of_a_returned_sum_is_added_once() -> None:
 @pytest.mark.parametrize(
     "fields, aliases, gradients",
     [
-        ({"residual": "pre_add"}, {"r": "dx"}, ["dw", "dx"]),
-        ({"residual": "post_add"}, {"r": "dy"}, ["dw", "dx"]),
-        ({"variant": "layer_norm", "bias": True}, {}, ["db", "dw", "dx"]),
+        ({"residual": "pre_add"}, {"r": "dx"}, ["dx", "dw"]),
+        ({"residual": "post_add"}, {"r": "dy"}, ["dx", "dw"]),
+        ({"variant": "layer_norm", "bias": True}, {}, ["dx", "dw", "db"]),
         ({"weight": "none"}, {}, ["dx"]),
     ],
     ids=str,

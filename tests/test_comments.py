@@ -118,7 +118,7 @@ def sum_of_a_program(text: str, comment: Comment) -> bool:
     return (
         "for row in range(program, n_rows, tl.num_programs(0)):" in comment.before
         and f"{gradient} = tl.where(row > program, {gradient}, 0.0)" in comment.after
-        and f"tl.store({gradient}_cols, {gradient}, mask=mask)" in comment.after
+        and f"tl.store({gradient}_ptrs, {gradient}, mask=mask)" in comment.after
     )
 
 
@@ -127,8 +127,8 @@ def sums_are_written(text: str, comment: Comment) -> bool:
     return (
         comment.block[comment.line].startswith("        tl.debug_barrier()")
         and comment.line == len(comment.block) - 1
-        and bool(re.search(r"(\w+) = tl\.load\(\1_cols, mask=mask", comment.before))
-        and bool(re.search(r"tl\.store\((\w+)_cols, \1, mask=mask\)", comment.before))
+        and bool(re.search(r"(\w+) = tl\.load\(\1_ptrs, mask=mask", comment.before))
+        and bool(re.search(r"tl\.store\((\w+)_ptrs, \1, mask=mask\)", comment.before))
     )
 
 
@@ -171,6 +171,31 @@ def all_warps(text: str, comment: Comment) -> bool:
     return all(e["num_warps"] == MAX_WARPS for e in entries(comment).values())
 
 
+def table_of_options(text: str, comment: Comment) -> bool:
+    return "_FORWARD" in comment.block[comment.line + 1]
+
+
+def table_of_pairs(text: str, comment: Comment) -> bool:
+    name = comment.block[comment.line + 1].split(" = ")[0]
+    read = f"per_multiprocessor, options = {name}["
+    return name.endswith("_BACKWARD") and read in text
+
+
+def not_fused(text: str, comment: Comment) -> bool:
+    return "enable_fp_fusion=False," in comment.block[comment.line]
+
+
+def narrow_blocks(text: str, comment: Comment) -> bool:
+    return "block_size = 64" in comment.block[comment.line]
+
+
+def shared(text: str, comment: Comment) -> bool:
+    """Only private helpers follow."""
+    rest = text[text.index(comment.text) :]
+    made = re.findall(r"^(?:def|class) (\w)", rest, flags=re.MULTILINE)
+    return set(made) == {"_"}
+
+
 def few_rows(text: str, comment: Comment) -> bool:
     """A table of its own, looked into for few rows, with tiles of at most two rows."""
     name = comment.block[0].split(" = ")[0]
@@ -196,8 +221,8 @@ def too_long(text: str, comment: Comment) -> bool:
 #: Comment, as a pattern -> what must hold of the module wherever it stands.
 TRUE = {
     r"no triton here: every call takes its reference": no_triton,
-    r"A kernel compiles once for its constexprs and dtypes: no value of these "
-    r"recompiles it\.": compiles_once,
+    r"Triton would compile anew for values that are 1 or divisible by 16; not for "
+    r"these\.": compiles_once,
     r"Always true, and dropped by the compiler, where BLOCK_SIZE divides "
     r"HIDDEN_SIZE\.": mask_is_dropped,
     r"[hy] takes the place of r": takes_the_place,
@@ -209,6 +234,11 @@ TRUE = {
         counts_by_device
     ),
     r"\[ROWS_PER_PROGRAM, BLOCK_SIZE\]": shape_of_a_tile,
+    r"Row length: launch options\.": table_of_options,
+    r"Row length: \(programs a multiprocessor, launch options\)\.": table_of_pairs,
+    r"products are rounded, then added": not_fused,
+    r"narrow, so that short rows are shared by several programs too": narrow_blocks,
+    r"Shared by all of the above\.": shared,
     r"all of h is written before any of it is read again": written_before_it_is_read,
     r"d[wb] of this program, which starts from 0 with its first row": sum_of_a_program,
     r"the sums are written before the next row reads them": sums_are_written,
@@ -221,7 +251,7 @@ TRUE = {
     r"A row in registers, 32 values a thread: few warps reduce sooner\.": (
         row_of_32_values
     ),
-    r"A row and its sums in registers, over as many warps as there are\.": all_warps,
+    r"A row and its sums in registers, over 16 warps: the most that are launched\.": all_warps,
     r"Few rows: small tiles, and twice the warps for their values\.": few_rows,
     r"The spec asks for this strategy\.": asked_for,
     r"A row too long for registers: in chunks, read again from the cache\.": too_long,
@@ -263,7 +293,7 @@ def test_a_comment_that_is_false_is_noticed() -> None:
     seen = 0
     for pattern, line in (
         (BARRIER, "        tl.store(h_row + cols"),
-        (r"the sums are written before the next row reads them", "_cols, mask=mask"),
+        (r"the sums are written before the next row reads them", "_ptrs, mask=mask"),
     ):
         for _, text, comment in of_pattern(pattern):
             block = tuple(x if line not in x else "" for x in comment.block)

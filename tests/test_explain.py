@@ -39,10 +39,12 @@ add_rms_norm(x, weight, residual) -> y, residual_sum
 
   Numerics
       h = x + residual, rounded to x.dtype.
-      mean_square, rstd and x_hat are float32, of h in float32.
+      In float32: mean_square = mean(h * h), rstd = 1 / sqrt(mean_square + 1e-05), \
+x_hat = h * rstd.
       rounded = x_hat, rounded to x.dtype.
       y = rounded * weight, rounded to the promotion of x.dtype and weight.dtype.
-      Gradients are computed in float32 and rounded once.
+      Gradients are computed in float32 and rounded once; a rounding passes its \
+gradient on.
 
   Bytes moved, parameters aside
 """
@@ -61,7 +63,10 @@ def test_bert_is_explained_in_words(capsys) -> None:
     text = printed(capsys, spec("bert"))
     assert "layer_norm(x, weight, bias) -> y\n" in text
     assert "y = (x - mean(x)) / sqrt(var(x) + 1e-12) * weight + bias\n" in text
-    assert "mean, variance, rstd and x_hat are float32, of x in float32." in text
+    assert (
+        "variance = mean(centered * centered), rstd = 1 / sqrt(variance + 1e-12)"
+        in text
+    )
     assert "y is stored rounded to x.dtype." in text
     assert "forward, rows: " in text
     assert "torch.nn.functional.layer_norm computes this norm too" in text

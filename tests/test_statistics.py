@@ -18,6 +18,11 @@ KINDS = [
 ]
 
 
+def scalars(stat) -> list[tuple[str, str]]:
+    """What the adjoint makes of its row means, as kernels write it."""
+    return [(value.name, value.kernel) for value in stat.adjoint_values]
+
+
 def by_hand(x: torch.Tensor, variant: str, placement: str) -> torch.Tensor:
     """x_hat as the papers define it."""
     if variant == "layer_norm":
@@ -62,7 +67,7 @@ def backward(stat: Statistic, known: dict, dy: torch.Tensor) -> torch.Tensor:
     known = {**known, "dy": dy}
     for mean in stat.adjoint_means:
         known[mean.name] = row_mean(evaluate(mean.term, known))
-    for name, formula in stat.adjoint_values:
+    for name, formula in scalars(stat):
         known[name] = evaluate(formula, known)
     return evaluate(stat.adjoint, known)
 
@@ -97,7 +102,7 @@ def wrong_statistics(stat: Statistic):
     """(what is wrong, the statistic) for every mutant of every formula."""
     early = ["x", *(m.name for m in stat.means), *(v.name for v in stat.values)]
     known = [*early, "rstd", "x_hat", "dy", *(m.name for m in stat.adjoint_means)]
-    known += [name for name, _ in stat.adjoint_values]
+    known += [name for name, _ in scalars(stat)]
     for field in ("means", "adjoint_means"):
         means = getattr(stat, field)
         for i, mean in enumerate(means):
@@ -114,9 +119,15 @@ def wrong_statistics(stat: Statistic):
                 yield f"{form} {value.name} = {wrong}", replace(stat, **field)
     for wrong in mutants(stat.x_hat, [*early, "rstd"]):
         yield f"x_hat = {wrong}", replace(stat, x_hat=wrong)
-    for name, formula in stat.adjoint_values:
+    for name, formula in scalars(stat):
         for wrong in mutants(formula, [n for n in known if n != name]):
-            yield f"{name} = {wrong}", replace(stat, adjoint_values=((name, wrong),))
+            yield (
+                f"{name} = {wrong}",
+                replace(
+                    stat,
+                    adjoint_values=(replace(stat.adjoint_values[0], kernel=wrong),),
+                ),
+            )
     for wrong in mutants(stat.adjoint, known):
         yield f"dx = {wrong}", replace(stat, adjoint=wrong)
 

@@ -26,17 +26,23 @@ KERNELS = {
 STRATEGY_TEMPLATES = {n: t for n, t in KERNELS.items() if not n.startswith("helpers")}
 
 HOLE = re.compile(r"\{\{ (?P<fact>.+?) \}\}")
-#: The one hole that is no expression: a signature with its docstring.
-STANDS_FOR = {"opening": "def kernel():"}
+#: Holes that are no expression: signatures, and loops over the lines of one.
+SIGNATURES = {"opening"}
+SIGNATURE_LINES = re.compile(r"#: for line in \S+\.(\w*opening|forward|backward)$")
 
 
 def as_python(template: str) -> str:
     """A template with its control lines left out, and a name in every hole."""
-    lines = [
-        HOLE.sub(lambda hole: STANDS_FOR.get(hole["fact"], "hole"), line)
-        for line in template.split("\n")
-        if not line.lstrip().startswith("#:")
-    ]
+    lines, control = [], ""
+    for line in template.split("\n"):
+        if line.lstrip().startswith("#:"):
+            control = line.strip()
+            continue
+        for hole in HOLE.finditer(line):
+            of_signature = hole["fact"] == "line" and SIGNATURE_LINES.match(control)
+            is_signature = hole["fact"] in SIGNATURES or of_signature
+            line = line.replace(hole[0], "def hole():" if is_signature else "hole")
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -136,7 +142,7 @@ STEP_NAMES = {
 def test_a_strategy_knows_no_step(name: str) -> None:
     tree = ast.parse(as_python(TEMPLATES[name]))
     found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    stems = {re.sub(r"_(ptr|row|cols|row_stride)$", "", name) for name in found}
+    stems = {re.sub(r"_(ptr|ptrs|row|row_stride)$", "", name) for name in found}
     assert not stems & STEP_NAMES
 
 
