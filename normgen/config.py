@@ -7,6 +7,7 @@ makes generated/X.py.
 
 from __future__ import annotations
 
+import keyword
 import os
 import re
 import shlex
@@ -31,12 +32,14 @@ class Job:
 
     ``planned`` is the output that the project names; ``output`` differs from it where
     the command line said so.
+    ``entry`` is the spec as the project's pyproject.toml spells it, if it does.
     """
 
     root: Path
     spec: Path
     output: Path
     planned: Path
+    entry: str | None = None
 
     @property
     def spec_name(self) -> str:
@@ -45,6 +48,15 @@ class Job:
     @property
     def output_name(self) -> str:
         return name_below(self.root, self.output)
+
+    @property
+    def typed_spec(self) -> str:
+        """The spec as messages call it: as it is typed in the working folder."""
+        return relative(self.spec, Path.cwd())
+
+    @property
+    def typed_output(self) -> str:
+        return relative(self.output, Path.cwd())
 
     @property
     def is_inside(self) -> bool:
@@ -80,13 +92,15 @@ class Project:
         return tuple(dict.fromkeys(folders))
 
     def job(self, spec: Path) -> Job:
-        """The job of one spec: the one the project names, or the usual place."""
-        real = os.path.realpath(spec)
-        for job in self.jobs:
-            if os.path.realpath(job.spec) == real:
-                return job
+        """The job of one spec: the one the project names, or the usual place.
+
+        Of two names of one file, the one that was given counts.
+        """
+        spec, real = absolute(spec), os.path.realpath(spec)
+        named = [job for job in self.jobs if job.spec == spec]
+        linked = [job for job in self.jobs if os.path.realpath(job.spec) == real]
         output = self.root / OUTPUT_FOLDER / f"{spec.stem}.py"
-        return _job(self.root, absolute(spec), output)
+        return next(iter(named + linked), None) or _job(self.root, spec, output)
 
 
 def project_at(folder: Path) -> Project:
@@ -137,10 +151,32 @@ def check_outputs(jobs: Sequence[Job]) -> None:
         if first is not job:
             raise NormgenError(
                 Problem(
-                    job.spec_name,
-                    f"{job.output_name} is also the output of {first.spec_name}",
+                    job.typed_spec,
+                    f"{job.typed_output} is also the output of {first.typed_spec}",
                 )
             )
+
+
+def unusable_stem(output: Path) -> str | None:
+    """Why no Python program can import the module ``output``; None where one can."""
+    stem = output.stem
+    if keyword.iskeyword(stem):
+        return f'"{stem}" is a Python keyword'
+    return None if stem.isidentifier() else f'"{stem}" is no Python identifier'
+
+
+def files_in(folder: Path) -> list[Path]:
+    """What is in a folder, by name; nothing where there is no such folder.
+
+    Raises NormgenError where the folder cannot be read.
+    """
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        what = f"cannot be read: {error.strerror or error}"
+        raise NormgenError(Problem(relative(folder, Path.cwd()), what)) from None
 
 
 def absolute(path: Path) -> Path:
@@ -168,14 +204,15 @@ def _text(path: Path) -> str:
 
 def _marked_root(folder: Path) -> Path | None:
     for candidate in (folder, *folder.parents):
-        if (candidate / CONFIG).is_file() or (candidate / ".git").exists():
+        # Unlike Path's, these do not raise where a folder may not be searched.
+        if os.path.isfile(candidate / CONFIG) or os.path.exists(candidate / ".git"):
             return candidate
     return None
 
 
-def _job(root: Path, spec: Path, output: Path) -> Job:
-    job = Job(root, spec, output, planned=output)
-    for name in (job.spec_name, job.output_name):
+def _job(root: Path, spec: Path, output: Path, entry: str | None = None) -> Job:
+    job = Job(root, spec, output, planned=output, entry=entry)
+    for name in (job.typed_spec, job.typed_output):
         if not name.isprintable():  # it stands in a comment of the module
             raise NormgenError(
                 Problem(ascii(name)[1:-1], "the path holds an unprintable character")
@@ -188,11 +225,11 @@ def _jobs(root: Path) -> Iterator[Job]:
     if "jobs" in table:
         yield from _configured(root, table["jobs"])
         return
-    found = sorted(
+    found = [
         path
-        for path in (root / SPEC_FOLDER).glob("*")
+        for path in files_in(root / SPEC_FOLDER)
         if path.suffix in SPEC_SUFFIXES and not path.name.startswith(".")
-    )
+    ]
     jobs = [_job(root, p, root / OUTPUT_FOLDER / f"{p.stem}.py") for p in found]
     check_outputs(jobs)
     yield from jobs
@@ -200,37 +237,47 @@ def _jobs(root: Path) -> Iterator[Job]:
 
 def _configured(root: Path, table: Any) -> Iterator[Job]:
     if not isinstance(table, dict):
-        raise _fault("jobs: expected a table of spec = output")
-    jobs = []
-    for spec, output in table.items():
-        if not isinstance(output, str):
-            raise _fault(f'jobs."{spec}": expected the path of the output as a string')
-        if not output.endswith(".py"):
-            raise _fault(f'jobs."{spec}": expected an output that ends in .py')
-        paths = [absolute(root / name) for name in (spec, output)]
-        for name, path in zip((spec, output), paths, strict=True):
-            if Path(name).is_absolute() or root not in path.parents:
-                raise _fault(
-                    f'jobs."{spec}": expected a path inside the project, got "{name}"'
-                )
-        jobs.append(_job(root, *paths))
-    check_outputs(jobs)
-    yield from jobs
+        raise _fault(root, "jobs: expected a table of spec = output")
+    jobs: dict[Path, Job] = {}
+    for entry, output in table.items():
+        if fault := _entry_fault(root, entry, output):
+            raise _fault(root, f'jobs."{entry}": {fault}')
+        spec = absolute(root / entry)
+        if spec in jobs:
+            first = jobs[spec].entry
+            raise _fault(root, f'jobs."{entry}": "{first}" is the same spec')
+        jobs[spec] = _job(root, spec, absolute(root / output), entry)
+    check_outputs(list(jobs.values()))
+    yield from jobs.values()
+
+
+def _entry_fault(root: Path, spec: str, output: Any) -> str | None:
+    """What is wrong with one entry of the table of jobs."""
+    if not isinstance(output, str):
+        return "expected the path of the output as a string"
+    if not output.endswith(".py"):
+        return "expected an output that ends in .py"
+    for name in (spec, output):
+        if Path(name).is_absolute() or root not in absolute(root / name).parents:
+            return f'expected a path inside the project, got "{name}"'
+    if reason := unusable_stem(Path(output)):
+        return f"{output} cannot be imported: {reason}"
+    return None
 
 
 def _table(root: Path) -> dict[str, Any]:
     """``[tool.normgen]`` of the root's pyproject.toml, with known keys only."""
     path = root / CONFIG
-    if not path.is_file():
+    if not os.path.isfile(path):
         return {}
     tool = _parse(path).get("tool", {})
     table = tool.get("normgen", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
-        raise NormgenError(Problem(CONFIG, "tool.normgen: expected a table"))
+        raise NormgenError(Problem(_config(root), "tool.normgen: expected a table"))
     for key in table:
         if key != "jobs":
             near = '; did you mean "jobs"?' if get_close_matches(key, ["jobs"]) else ""
-            raise _fault(f"{key}: unknown key{near}")
+            raise _fault(root, f"{key}: unknown key{near}")
     return table
 
 
@@ -240,22 +287,32 @@ def _parse(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
 
+    name = _config(path.parent)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
-        raise NormgenError(Problem(CONFIG, "not UTF-8")) from None
+        raise NormgenError(Problem(name, "not UTF-8")) from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise NormgenError(Problem(CONFIG, f"cannot be read: {reason}")) from None
+        raise NormgenError(Problem(name, f"cannot be read: {reason}")) from None
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
         line, column = map(int, place.groups()) if place else (None, None)
         what = message[: place.start()] if place else message
         raise NormgenError(
-            Problem(CONFIG, f"not valid TOML: {what}", line, column)
+            Problem(name, f"not valid TOML: {what}", line, column)
         ) from None
 
 
-def _fault(message: str) -> NormgenError:
-    return NormgenError(Problem(CONFIG, f"tool.normgen.{message}"))
+def job_fault(job: Job, message: str) -> NormgenError:
+    """An error of a job, at its entry in pyproject.toml."""
+    return _fault(job.root, f'jobs."{job.entry}": {message}')
+
+
+def _config(root: Path) -> str:
+    return relative(root / CONFIG, Path.cwd())
+
+
+def _fault(root: Path, message: str) -> NormgenError:
+    return NormgenError(Problem(_config(root), f"tool.normgen.{message}"))

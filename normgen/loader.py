@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,9 @@ from normgen.errors import NormgenError, Problem
 
 if TYPE_CHECKING:
     from normgen.spec import SpecFile
+
+#: JSON is YAML too; a name without a suffix may be a pipe.
+YAML_SUFFIXES = (".yaml", ".yml", ".json", "")
 
 
 def load(path: Path, display: str | None = None) -> SpecFile:
@@ -18,7 +23,23 @@ def load(path: Path, display: str | None = None) -> SpecFile:
     NormgenError with all problems found, in file order.
     """
     display = path.as_posix() if display is None else display
-    return parse(read_text(path, display), display)
+    text = read_text(path, display)
+    if path.suffix == ".py":
+        raise NormgenError(Problem(display, _python_message(text)))
+    try:
+        return parse(text, display)
+    except NormgenError:
+        if path.suffix in YAML_SUFFIXES:
+            raise
+    raise NormgenError(Problem(display, "is no spec; a spec is a .yaml file"))
+
+
+def _python_message(text: str) -> str:
+    from normgen.header import parse
+
+    made = parse(text)
+    spec = f"; it was made from {made.spec}" if made else ""
+    return f"is a Python file, expected a spec (YAML){spec}"
 
 
 def parse(text: str, display: str) -> SpecFile:
@@ -29,7 +50,10 @@ def parse(text: str, display: str) -> SpecFile:
     from normgen.spec import SpecFile
     from normgen.yaml_reader import read
 
-    document = read(text, display)
+    try:
+        document = read(text, display)
+    except NormgenError as error:
+        raise NormgenError(*map(_plain, error.problems)) from None
     found = document.problems
     try:
         spec = SpecFile.model_validate(document.data)
@@ -68,6 +92,15 @@ def read_text(path: Path, display: str) -> str:
                 column,
             )
         ) from None
+
+
+def _plain(problem: Problem) -> Problem:
+    """The parser's words for "the document should have ended", as a person's."""
+    pattern = r"expected '<document start>', but found .*"
+    message = re.sub(
+        pattern, "expected one mapping, and nothing after it", problem.message
+    )
+    return replace(problem, message=message)
 
 
 def _place(problem: Problem) -> tuple[int, int]:

@@ -6,6 +6,7 @@ put into its holes: the value as written, the nearest name, the place in the fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, get_args
@@ -35,6 +36,8 @@ SENTENCES = {
     "less_than_equal": "expected at most {le:g}, got {got}",
     "normgen": "{message}",
 }
+#: How the reader tells that it passed over a key of a mapping.
+PASSED_OVER = re.compile(r"(?:(?P<mapping>\S+): )?(?:merge keys|a key must be) ")
 NEAR = 0.6  # how alike two names are (difflib's ratio) before one is offered
 NEAR_ELSEWHERE = 0.8  # the same for a name that belongs one level off
 
@@ -43,7 +46,12 @@ def problems(
     error: ValidationError, document: Document, display: str
 ) -> Iterator[Problem]:
     """Every fault of the data in ``document``, each once, in no particular order."""
-    details = [d for d in error.errors(include_url=False) if _is_told(d, document)]
+    gaps = _gaps(document)
+    details = [
+        detail
+        for detail in error.errors(include_url=False)
+        if _is_told(detail, document) and not _is_of_gap(detail, gaps)
+    ]
     newer = [d for d in details if d["loc"] == ("version",) and d["type"] == "normgen"]
     unknown = [d["loc"] for d in details if d["type"] == "extra_forbidden"]
     misspelled = {_nearest_field(route) for route in unknown}
@@ -67,6 +75,22 @@ def _is_told(detail: ErrorDetails, document: Document) -> bool:
         return False
     # A list is also "too short" where its entries are wrong: it counts only right ones.
     return detail["type"] != "too_short" or not detail["input"]
+
+
+def _gaps(document: Document) -> set[Route]:
+    """The mappings that the reader passed over a key of."""
+    found = map(PASSED_OVER.match, (p.message for p in document.problems))
+    return {_parsed(match["mapping"] or "") for match in found if match}
+
+
+def _is_of_gap(detail: ErrorDetails, gaps: set[Route]) -> bool:
+    """Whether a key that was passed over may hold what is found wanting."""
+    route = detail["loc"]
+    if detail["type"] == "missing":
+        return route[:-1] in gaps
+    return detail["type"] == "conflicts" and any(
+        route and gap[: len(route)] == route for gap in gaps
+    )
 
 
 def _problem(display: str, route: Route, place: Place, message: str) -> Problem:
@@ -179,4 +203,4 @@ def _likeness(written: str, name: str) -> float:
 def _parsed(field: str) -> Route:
     """``kernels[1].name`` as a route; the inverse of ``dotted`` for plain names."""
     parts = field.replace("]", "").replace("[", ".").split(".")
-    return tuple(int(part) if part.isdigit() else part for part in parts)
+    return tuple(int(part) if part.isdigit() else part for part in parts if part)

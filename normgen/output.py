@@ -50,6 +50,16 @@ def read(path: Path, name: str) -> str | None:
         raise _fault(name, "cannot be read", error) from None
 
 
+def exists(path: Path, name: str) -> bool:
+    """Whether there is a file; raises NormgenError where that cannot be told."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _fault(name, "cannot be read", error) from None
+
+
 def write_all(files: Sequence[File]) -> None:
     """Write all files, or change nothing and raise NormgenError.
 

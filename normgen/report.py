@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,13 +48,27 @@ def report(
 
 
 def _annotation(problem: Problem) -> str:
-    place = {"file": problem.path, "line": problem.line, "col": problem.column}
+    place = {
+        "file": _in_workspace(problem.path),
+        "line": problem.line,
+        "col": problem.column,
+    }
     properties = ",".join(
         f"{name}={_escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
         for name, value in place.items()
         if value is not None
     )
     return f"::error {properties}::{_escaped(problem.message)}"
+
+
+def _in_workspace(path: str) -> str:
+    """A path from the root of GitHub's checkout, whatever folder a step works in."""
+    workspace, full = os.environ.get("GITHUB_WORKSPACE"), os.path.abspath(path)
+    if not workspace or not os.path.exists(os.path.dirname(full)):
+        return path
+    workspace = os.path.realpath(workspace)
+    inside = os.path.commonpath([workspace, full]) == workspace
+    return os.path.relpath(full, workspace).replace(os.sep, "/") if inside else path
 
 
 def _escaped(text: str) -> str:

@@ -251,7 +251,8 @@ TRUE = {
     r"A row in registers, 32 values a thread: few warps reduce sooner\.": (
         row_of_32_values
     ),
-    r"A row and its sums in registers, over 16 warps: the most that are launched\.": all_warps,
+    r"A row and its sums in registers, over 16 warps: the most that are "
+    r"launched\.": all_warps,
     r"Few rows: small tiles, and twice the warps for their values\.": few_rows,
     r"The spec asks for this strategy\.": asked_for,
     r"A row too long for registers: in chunks, read again from the cache\.": too_long,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
-from dataclasses import replace
 from pathlib import Path
 
 from normgen import header, output
-from normgen.build import Finding, build_all, examine, orphans, verify_alone
-from normgen.config import Job, absolute, jobs_of, no_jobs, project_at, project_of
+from normgen.build import (
+    Finding,
+    build_all,
+    examine_all,
+    made_from,
+    strays,
+    verify_alone,
+)
+from normgen.config import Job, jobs_of, no_jobs, project_at, project_of
 from normgen.errors import NormgenError, Problem
 from normgen.report import report
 
@@ -43,18 +48,16 @@ def run(args: argparse.Namespace) -> int:
                 problems += error.problems
     else:
         project = project_at(Path.cwd())
-        jobs = list(project.jobs)
-        findings += orphans(project)
+        more, orphans = strays(project)
+        jobs = [*project.jobs, *more]
+        findings += orphans
         if not jobs and not findings:
             raise NormgenError(no_jobs(project))
     jobs = list(dict.fromkeys(jobs))
     modules, unbuilt = build_all(jobs)
-    problems += unbuilt
-    for module in modules:
-        try:
-            findings += filter(None, [examine(module)])
-        except NormgenError as error:
-            problems += error.problems
+    examined, unread = examine_all(modules)
+    problems += unbuilt + unread
+    findings += filter(None, examined.values())
     report(args.format, problems, sorted(findings, key=lambda f: f.path))
     if args.format == "text" and not problems and not findings:
         count = len(jobs) + alone
@@ -72,10 +75,9 @@ def _job_of(path: Path) -> Job | None:
         if os.path.realpath(job.output) == real:
             return job
     old = header.parse(output.read(path, path.as_posix()) or "")
-    if old is None or not (project.root / old.spec).is_file():
+    job = made_from(project, path, old) if old else None
+    if old is None or job is None:
         return None
     # A module that -o put elsewhere names its own place in its command.
-    words = shlex.split(old.command)
-    place = words[words.index("-o") + 1] if "-o" in words[:-1] else ""
-    job = replace(project.job(project.root / old.spec), output=absolute(path))
-    return job if os.path.realpath(project.root / place) == real else None
+    belongs = job.recorded_command == old.command
+    return job if belongs or job.output.parent in project.output_folders else None

@@ -24,14 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the plan of every norm; 0."""
+    from normgen.build import load_spec
     from normgen.explain import explain
-    from normgen.loader import load
     from normgen.plan import plan
 
     explained = {
-        job.spec_name: [
-            explain(plan(norm)) for norm in load(job.spec, job.spec_name).kernels
-        ]
+        job.typed_spec: [explain(plan(norm)) for norm in load_spec(job).kernels]
         for job in jobs_of(args.specs)
     }
     if args.format == "json":

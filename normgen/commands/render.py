@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from normgen.build import GUARDED, build_all, examine, files
+from normgen.build import GUARDED, build_all, examine_all, files
 from normgen.config import Job, absolute, check_outputs, jobs_of
 from normgen.errors import NormgenError, Problem
 from normgen.output import write_all
@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.stdout and args.format == "json":
+        raise NormgenError(Problem("--stdout", "prints a module, and no JSON"))
     jobs = jobs_of(args.specs)
     if args.output is not None:
         jobs = redirected(jobs, args.output)
@@ -53,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     if args.stdout:
         sys.stdout.write(modules[0].text)
         return 0
-    findings = {module: examine(module) for module in modules}
+    findings, problems = examine_all(modules)
+    if problems:
+        raise NormgenError(*problems)
     guarded = [f for f in findings.values() if f and f.kind in GUARDED]
     if guarded and not args.force:
         raise NormgenError(
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     changed = [module for module, finding in findings.items() if finding]
     write_all(files(changed))
     done = {
-        module.job.output_name: "wrote" if module in changed else "unchanged"
+        module.job.typed_output: "wrote" if module in changed else "unchanged"
         for module in modules
     }
     if args.format == "json":
@@ -75,9 +79,11 @@ def run(args: argparse.Namespace) -> int:
 
 def redirected(jobs: Sequence[Job], output: str) -> list[Job]:
     """The jobs with the output that the command line names, a file or a folder."""
+    if not output:
+        raise NormgenError(Problem("-o", "names neither a file nor a folder"))
     separators = (os.sep, os.altsep or os.sep)
     path = absolute(Path(output))
-    if output.endswith(separators) or path.is_dir():
+    if output.endswith(separators) or os.path.isdir(path):
         moved = [replace(job, output=path / f"{job.spec.stem}.py") for job in jobs]
     elif len(jobs) != 1:
         message = f"names one file for {len(jobs)} specs; write {output}/ for a folder"

@@ -8,15 +8,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from normgen.config import absolute
+from normgen.build import FOREIGN
+from normgen.config import absolute, relative
+from normgen.errors import NormgenError, Problem
 from normgen.output import File, read, write_all
+from normgen.report import report
 
+TITLE = "normgen spec"
 DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", help="write a file instead")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write a file instead"
+        "--force",
+        action="store_true",
+        help="overwrite a file that is no schema of normgen's",
     )
 
 
@@ -25,12 +32,30 @@ def run(args: argparse.Namespace) -> int:
     if args.output is None:
         sys.stdout.write(text)
         return 0
-    name = args.output.as_posix()
-    changed = read(args.output, name) != text
-    if changed:
-        write_all([File(absolute(args.output), name, text)])
-    print("wrote" if changed else "unchanged", name)
+    if not args.output:
+        raise NormgenError(Problem("-o", "names no file"))
+    path = absolute(Path(args.output))
+    name = relative(path, Path.cwd())
+    there = read(path, name)
+    if there is not None and not args.force and not is_ours(there):
+        raise NormgenError(Problem(name, f"not written: foreign: {FOREIGN}"))
+    if there != text:
+        write_all([File(path, name, text)])
+    done = "unchanged" if there == text else "wrote"
+    if args.format == "json":
+        report("json", files={name: done})
+    else:
+        print(done, name)
     return 0
+
+
+def is_ours(text: str) -> bool:
+    """Whether a text is a schema that some version of normgen wrote."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(schema, dict) and schema.get("title") == TITLE
 
 
 def schema_text() -> str:
@@ -38,7 +63,7 @@ def schema_text() -> str:
     from normgen.spec import SpecFile
 
     schema = draft_07(SpecFile.model_json_schema())
-    schema = {"$schema": DRAFT, **schema, "title": "normgen spec"}
+    schema = {"$schema": DRAFT, **schema, "title": TITLE}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
