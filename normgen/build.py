@@ -47,7 +47,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Finding:
-    """A file that is not as its spec says, and the command that mends it, if any does."""
+    """A file that is not as its spec says, and the command that mends it, if any."""
 
     kind: Kind
     path: str
@@ -149,7 +149,8 @@ def examine_all(
 
 
 def _unimportable(name: str, reason: str) -> str:
-    return f"{name} could not be imported: {reason}; name another file"
+    remedy = "name another with -o or in [tool.normgen.jobs]"
+    return f"{name} could not be imported: {reason}; {remedy}"
 
 
 def _reason(old: header.Header, new: header.Header) -> str:

@@ -159,7 +159,7 @@ def check_outputs(jobs: Sequence[Job]) -> None:
 
 def unusable_stem(output: Path) -> str | None:
     """Why no Python program can import the module ``output``; None where one can."""
-    stem = output.stem
+    stem = Path(_text(output)).stem
     if keyword.iskeyword(stem):
         return f'"{stem}" is a Python keyword'
     return None if stem.isidentifier() else f'"{stem}" is no Python identifier'
@@ -190,9 +190,11 @@ def name_below(root: Path, path: Path) -> str:
 
 
 def relative(path: Path, base: Path) -> str:
-    """``path`` as it is typed in the folder ``base``."""
+    """``path`` as it is typed in the folder ``base``: absolute where the two share no
+    folder."""
     try:
-        return _text(Path(os.path.relpath(path, base)))
+        far = len(base.parts) > 1 and os.path.commonpath([path, base]) == path.anchor
+        return _text(path if far else Path(os.path.relpath(path, base)))
     except ValueError:  # another drive
         return _text(path)
 

@@ -29,7 +29,7 @@ def load(path: Path, display: str | None = None) -> SpecFile:
     try:
         return parse(text, display)
     except NormgenError:
-        if path.suffix in YAML_SUFFIXES:
+        if path.suffix in YAML_SUFFIXES or "kernels:" in text:
             raise
     raise NormgenError(Problem(display, "is no spec; a spec is a .yaml file"))
 

@@ -54,7 +54,7 @@ def exists(path: Path, name: str) -> bool:
     """Whether there is a file; raises NormgenError where that cannot be told."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     except OSError as error:
         raise _fault(name, "cannot be read", error) from None

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from normgen.errors import Problem
@@ -63,12 +64,11 @@ def _annotation(problem: Problem) -> str:
 
 def _in_workspace(path: str) -> str:
     """A path from the root of GitHub's checkout, whatever folder a step works in."""
-    workspace, full = os.environ.get("GITHUB_WORKSPACE"), os.path.abspath(path)
-    if not workspace or not os.path.exists(os.path.dirname(full)):
+    workspace, full = os.environ.get("GITHUB_WORKSPACE"), Path(os.path.abspath(path))
+    root = os.path.realpath(workspace) if workspace else None
+    if root is None or not full.is_relative_to(root):
         return path
-    workspace = os.path.realpath(workspace)
-    inside = os.path.commonpath([workspace, full]) == workspace
-    return os.path.relpath(full, workspace).replace(os.sep, "/") if inside else path
+    return full.relative_to(root).as_posix()
 
 
 def _escaped(text: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from normgen import cli
+from normgen.build import FOREIGN
 from normgen.commands import COMMANDS
 
 REPOSITORY = Path(__file__).parent.parent
@@ -72,3 +73,20 @@ def test_every_command_has_its_module() -> None:
     folder = REPOSITORY / "normgen" / "commands"
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert set(COMMANDS) == modules
+
+
+def test_the_pre_commit_snippet_checks_before_it_renders() -> None:
+    """pre-commit does not see that render wrote a file that git does not know yet."""
+    (repository,) = load(SNIPPETS[1])["repos"]
+    named = [hook["id"] for hook in repository["hooks"]]
+    assert named == ["normgen-check", "normgen-render"]
+    (render,) = (hook for hook in hooks() if hook["id"] == "normgen-render")
+    assert "git tracks" in render["description"]
+    assert "normgen-check" in render["description"]
+
+
+def test_the_page_and_the_message_say_the_same_of_a_foreign_file() -> None:
+    (row,) = (line for line in PAGE.splitlines() if line.startswith("| foreign |"))
+    for words in ("move it away", "--force"):
+        assert words in row
+        assert words in FOREIGN

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from normgen.config import jobs_of, project_at, project_of
+from normgen.config import jobs_of, project_at, project_of, relative
 from normgen.errors import NormgenError
 
 
@@ -140,6 +140,19 @@ def test_no_spec_at_all_is_an_error_that_names_what_was_expected(root: Path) -> 
             '[tool.normgen.jobs]\n"/a.yaml" = "a.py"\n',
             'jobs."/a.yaml": expected a path inside the project, got "/a.yaml"',
         ),
+        (
+            '[tool.normgen.jobs]\n"a.yaml" = "src/my-norm.py"\n',
+            'jobs."a.yaml": src/my-norm.py cannot be imported: '
+            '"my-norm" is no Python identifier',
+        ),
+        (
+            '[tool.normgen.jobs]\n"a.yaml" = "src/.py"\n',
+            'jobs."a.yaml": src/.py cannot be imported: ".py" is no Python identifier',
+        ),
+        (
+            '[tool.normgen.jobs]\n"a.yaml" = "a.py"\n"./a.yaml" = "b.py"\n',
+            'jobs."./a.yaml": "a.yaml" is the same spec',
+        ),
     ],
 )
 def test_a_faulty_table_is_named(root: Path, text: str, message: str) -> None:
@@ -176,6 +189,12 @@ def test_a_path_that_cannot_stand_in_a_comment_is_refused(root: Path) -> None:
         project_at(root)
     assert "\n" not in str(caught.value)
     assert "unprintable" in str(caught.value)
+
+
+def test_a_path_that_shares_no_folder_is_absolute() -> None:
+    assert relative(Path("/tmp/x.yaml"), Path("/work/a")) == "/tmp/x.yaml"
+    assert relative(Path("/work/x.yaml"), Path("/work/a")) == "../x.yaml"
+    assert relative(Path("/tmp/x.yaml"), Path("/")) == "tmp/x.yaml"
 
 
 def test_commands_are_quoted_and_relative_to_where_they_are_typed(root: Path) -> None:

@@ -187,3 +187,65 @@ def test_a_damaged_spec_never_ends_in_a_traceback() -> None:
         except NormgenError as error:
             assert error.problems, "".join(text)
             assert all("\n" not in str(p) for p in error.problems), "".join(text)
+
+
+@pytest.mark.parametrize("text", ["[a]\nb: 1\n", "[a]\nb\n", '"a"\nb\n'])
+def test_text_beside_the_mapping_is_told_without_the_parsers_words(text: str) -> None:
+    (message,) = messages(text)
+    assert message.endswith(
+        ": not valid YAML: expected one mapping, and nothing after it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("README.md", "# Title\n\nSome text: here\n"),
+        ("pyproject.toml", "[tool]\nx = 1\n"),
+        ("run.sh", "set -e\n"),
+    ],
+)
+def test_a_file_of_another_kind_is_no_spec(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(NormgenError) as caught:
+        load(tmp_path / name, name)
+    assert str(caught.value) == f"{name}: is no spec; a spec is a .yaml file"
+
+
+def test_a_spec_of_another_suffix_is_read_and_its_faults_are_told(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "spec.txt"
+    path.write_text(GOOD)
+    assert load(path) == parse(GOOD, "spec.yaml")
+    path.write_text(GOOD.replace("eps:", "epss:"))
+    with pytest.raises(NormgenError, match=r'did you mean "eps"\?$'):
+        load(path)
+
+
+def test_what_a_refused_key_may_hold_is_not_told_as_missing() -> None:
+    anchored = "version: 1\nbase: &b {name: x}\nkernels:\n  - <<: *b\n    eps: 1e-5\n"
+    assert [m.partition(": ")[2] for m in messages(anchored)] == [
+        "base: unknown field",
+        "base: anchors are not supported; remove &b",
+        "kernels[0]: merge keys (<<) are not supported; write out the fields",
+    ]
+    assert messages(GOOD.replace("eps:", "&e eps:")) == [
+        "spec.yaml:6:5: kernels[0]: a key must be a field name"
+    ]
+    assert messages("<<: {version: 1}\n" + GOOD.partition("\n")[2]) == [
+        "spec.yaml:1:1: merge keys (<<) are not supported; write out the fields"
+    ]
+
+
+def test_no_conflict_is_told_with_what_a_refused_key_may_hold() -> None:
+    merged = GOOD + "    <<: {residual: pre_add}\n    residual_sum: float32\n"
+    (message,) = messages(merged)
+    assert "merge keys" in message
+
+
+def test_what_another_entry_lacks_is_told_beside_a_merge_key() -> None:
+    text = "version: 1\nkernels:\n  - <<: {eps: 1}\n  - eps: 1e-5\n"
+    assert sum("required field is missing" in m for m in messages(text)) == 3

@@ -15,7 +15,7 @@ import pytest
 
 from normgen import output
 from normgen.errors import NormgenError
-from normgen.output import File, read, write_all
+from normgen.output import File, exists, read, write_all
 
 needs_links = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
@@ -197,3 +197,18 @@ def test_bytes_that_are_no_text_read_as_something_normgen_never_wrote(
 ) -> None:
     (tmp_path / "a.py").write_bytes(b"\xff\x00")
     assert read(tmp_path / "a.py", "a.py") == "\ufffd\0"
+
+
+def test_a_file_is_told_from_a_folder_and_from_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    assert exists(tmp_path / "a.py", "a.py")
+    for path in (tmp_path, tmp_path / "b.py", tmp_path / "a.py" / "c", Path("\0")):
+        assert not exists(path, "it")
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_at(monkeypatch, "stat", 1, errno.EACCES)
+    with pytest.raises(NormgenError, match=r"^a: cannot be read: Permission denied$"):
+        exists(tmp_path / "a", "a")

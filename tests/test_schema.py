@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from jsonschema import Draft7Validator
+from pydantic.fields import FieldInfo
 
 from normgen.commands.schema import DRAFT, draft_07, schema_text
-from normgen.spec import Norm, SpecFile
+from normgen.spec import (
+    DTYPES,
+    LARGEST_REGISTER_ROW,
+    MAX_HIDDEN_SIZE,
+    MAX_NAME_LENGTH,
+    Affine,
+    Norm,
+    Rounding,
+    SpecFile,
+)
 from normgen.yaml_reader import read
 
 REPOSITORY = Path(__file__).parent.parent
@@ -123,3 +134,79 @@ def test_a_field_named_like_a_keyword_is_kept() -> None:
 def test_the_schema_names_the_fields_of_the_models() -> None:
     assert set(SCHEMA["properties"]) == set(SpecFile.model_fields)
     assert set(SCHEMA["definitions"]["Norm"]["properties"]) == set(Norm.model_fields)
+
+
+PAGE = (REPOSITORY / "docs" / "spec.md").read_text(encoding="utf-8")
+ROWS = re.findall(
+    r"^\| `([\w.]+)` \| (.+?) \| (.+?) \| (.+) \|$", PAGE.split("### Rules")[0], re.M
+)
+LIMITS: dict[str, Iterable[float]] = {
+    "eps": (1,),
+    "name": (MAX_NAME_LENGTH,),
+    "hidden_size": (1, MAX_HIDDEN_SIZE),
+    "affine.weight_offset": (-1024, 1024),
+    "strategy": LARGEST_REGISTER_ROW.values(),
+}
+INNER = {"affine": Affine, "rounding": Rounding}
+
+
+def fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Every field of a norm by its dotted name, those of mappings one by one."""
+    for name, field in Norm.model_fields.items():
+        if name in INNER:
+            inner = INNER[name].model_fields.items()
+            yield from ((f"{name}.{key}", info) for key, info in inner)
+        else:
+            yield name, field
+
+
+FIELDS = dict(fields())
+
+
+def plain(markdown: str) -> str:
+    """A text of the page as descriptions write it."""
+    roots = {"√(": "sqrt(", "√s": "sqrt(s)"}
+    for root, words in roots.items():
+        markdown = markdown.replace(root, words)
+    return markdown.replace("`", "")
+
+
+def test_the_page_has_every_field_once() -> None:
+    assert sorted(row[0] for row in ROWS) == sorted(FIELDS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_the_page_describes_a_field_as_the_schema_does(row: tuple[str, ...]) -> None:
+    name, _, _, meaning = row
+    assert plain(meaning) == FIELDS[name].description
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_the_page_has_the_defaults(row: tuple[str, ...]) -> None:
+    name, said, _, _ = row
+    field = FIELDS[name]
+    if field.is_required():
+        assert said == "required"
+    elif name == "dtype":
+        assert (said, field.default) == ("all three", DTYPES)
+    else:
+        assert (
+            said == f"`{json.dumps(field.default).strip(chr(34)).removesuffix('.0')}`"
+        )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_the_page_has_the_values(row: tuple[str, ...]) -> None:
+    name, _, said, _ = row
+    choices = get_args(FIELDS[name].annotation)
+    words = [choice for choice in choices if isinstance(choice, str)]
+    if FIELDS[name].annotation is bool:
+        words = ["true", "false"]
+    if set(DTYPES) < set(words):
+        words = [word for word in words if word not in DTYPES]
+        assert said.endswith(", a dtype")
+    if words:
+        assert re.findall(r"`(\w+)`", said) == words
+    for number in LIMITS.get(name, ()):
+        written = said.replace("\N{MINUS SIGN}", "-")
+        assert re.search(rf"(?<![\w-]){number}\b", written), number

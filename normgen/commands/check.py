@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if args.files:
         for path in args.files:
             try:
-                job = _job_of(path)
-                if job is not None:
+                if job := _job_of(path):
                     jobs.append(job)
                     continue
                 alone += 1
@@ -75,9 +74,9 @@ def _job_of(path: Path) -> Job | None:
         if os.path.realpath(job.output) == real:
             return job
     old = header.parse(output.read(path, path.as_posix()) or "")
-    job = made_from(project, path, old) if old else None
-    if old is None or job is None:
+    made = made_from(project, path, old) if old else None
+    if old is None or made is None:
         return None
     # A module that -o put elsewhere names its own place in its command.
-    belongs = job.recorded_command == old.command
-    return job if belongs or job.output.parent in project.output_folders else None
+    belongs = made.recorded_command == old.command
+    return made if belongs or made.output.parent in project.output_folders else None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -188,3 +192,196 @@ def test_a_diff_of_a_file_without_a_last_line_end_says_so(root: Path, run: Run) 
 def test_diff_of_a_bad_spec_is_an_error(root: Path, run: Run) -> None:
     (root / "specs" / "llama.yaml").write_text("version: 1\n")
     assert run("diff")[0] == 2
+
+
+def vendor(root: Path, place: Path) -> Path:
+    """A copy of the project's module, edited by hand."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes((root / "generated" / "llama.py").read_bytes() + b"x = 1\n")
+    return place
+
+
+def command_of(out: str) -> list[str]:
+    return shlex.split(out.strip().rpartition("; run: normgen ")[2])
+
+
+def test_the_advice_for_an_edited_copy_mends_that_copy(root: Path, run: Run) -> None:
+    run("render")
+    before = (root / "generated" / "llama.py").read_bytes()
+    vendor(root, root / "src" / "norms.py")
+    status, out, _ = run("check", "src/norms.py")
+    assert status == 1
+    assert out.endswith(
+        "; run: normgen render specs/llama.yaml -o src/norms.py --force\n"
+    )
+    assert run(*command_of(out))[0] == 0
+    assert (root / "generated" / "llama.py").read_bytes() == before
+    assert run("check", "src/norms.py")[0] == 0
+
+
+def test_the_spec_of_an_edited_copy_is_also_sought_in_the_working_folder(
+    root: Path, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run("render")
+    copy = vendor(root, tmp_path_factory.mktemp("vendored") / "norms.py")
+    out = run("check", str(copy))[1]
+    assert run(*command_of(out))[0] == 0
+    assert run("check", str(copy))[0] == 0
+
+
+def test_an_edited_copy_without_its_spec_is_to_be_copied_afresh(
+    root: Path, run: Run
+) -> None:
+    run("render")
+    vendor(root, root / "src" / "norms.py")
+    spec = root / "specs" / "llama.yaml"
+    spec.write_text(SPEC.replace("1e-5", "1e-6"))  # another spec of that name
+    changed = run("check", "src/norms.py")
+    spec.unlink()
+    gone = run("check", "src/norms.py")
+    expected = (
+        "src/norms.py: edited: it was changed by hand since normgen made it from "
+        "specs/llama.yaml; copy it afresh, or render it again from its spec\n"
+    )
+    assert changed == gone == (1, expected, "")
+    out = run("check", "src/norms.py", "--format", "json")[1]
+    assert json.loads(out)["findings"][0]["command"] is None
+
+
+def test_a_damaged_command_in_a_header_is_no_crash(root: Path, run: Run) -> None:
+    run("render")
+    copy = vendor(root, root / "src" / "norms.py")
+    copy.write_text(copy.read_text().replace("specs/llama.yaml\n", "'specs\n"))
+    assert run("check", "src/norms.py")[0] == 1
+
+
+def test_a_module_whose_spec_is_no_job_is_checked_with_its_spec(
+    root: Path, run: Run
+) -> None:
+    run("render")
+    (root / "my.yaml").write_text(SPEC)
+    assert run("render", "my.yaml") == (0, "wrote generated/my.py\n", "")
+    assert run("check") == (0, "2 files are up to date\n", "")
+    (root / "my.yaml").write_text(SPEC.replace("1e-5", "1e-6"))
+    status, out, _ = run("check")
+    assert status == 1
+    assert out == (
+        "generated/my.py: stale: the spec changed; run: normgen render my.yaml\n"
+    )
+    (root / "my.yaml").unlink()
+    out = run("check")[1]
+    assert out.startswith("generated/my.py: orphan: ")
+    assert out.endswith("; run: rm generated/my.py\n")
+
+
+def test_a_module_left_where_its_job_was_is_no_orphan_either(
+    root: Path, run: Run
+) -> None:
+    run("render")
+    (root / "pyproject.toml").write_text(
+        '[tool.normgen.jobs]\n"specs/llama.yaml" = "src/norms.py"\n'
+    )
+    run("render")
+    for arguments in ((), ("generated/llama.py",)):
+        status, out, _ = run("check", *arguments)
+        assert status == 1
+        assert out == (
+            "generated/llama.py: stale: it was made for another place, by "
+            '"normgen render specs/llama.yaml"; run: normgen render '
+            "specs/llama.yaml -o generated/llama.py\n"
+        )
+    assert run(*command_of(out))[0] == 0
+    assert run("check")[0] == 0
+
+
+def test_a_link_to_a_module_is_no_second_one(root: Path, run: Run) -> None:
+    run("render")
+    (root / "generated" / "alias.py").symlink_to("llama.py")
+    assert run("check") == (0, "1 file is up to date\n", "")
+
+
+def test_two_names_of_one_spec_make_each_its_module(root: Path, run: Run) -> None:
+    (root / "specs" / "mistral.yaml").symlink_to("llama.yaml")
+    run("render")
+    (root / "generated" / "mistral.py").unlink()
+    out = run("check")[1]
+    assert run(*command_of(out)) == (0, "wrote generated/mistral.py\n", "")
+    assert run("check")[0] == 0
+
+
+def test_a_foreign_file_is_to_be_moved_away_or_overwritten(
+    root: Path, run: Run
+) -> None:
+    (root / "generated").mkdir()
+    (root / "generated" / "llama.py").write_text("import this\n")
+    out = run("check")[1]
+    assert out == (
+        "generated/llama.py: foreign: the file there was not made by normgen; move it "
+        "away first, or overwrite it with --force; "
+        "run: normgen render specs/llama.yaml\n"
+    )
+
+
+def test_paths_are_those_that_are_typed_in_the_working_folder(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "specs" / "bad.yaml").write_text("version: 1\n")
+    monkeypatch.chdir(root / "specs")
+    _, out, err = run("check")
+    assert out.startswith("../generated/llama.py: missing: ")
+    assert err == "bad.yaml:1:1: kernels: required field is missing\n"
+    (root / "specs" / "bad.yaml").unlink()
+    assert run("render") == (0, "wrote ../generated/llama.py\n", "")
+    assert "from specs/llama.yaml." in (root / "generated" / "llama.py").read_text()
+    (root / "specs" / "llama.yaml").unlink()
+    assert run("check")[1].startswith("../generated/llama.py: orphan: ")
+    (root / "pyproject.toml").write_text("[tool.normgen]\njobs = 1\n")
+    assert run("check")[2].startswith("../pyproject.toml: tool.normgen.jobs: ")
+
+
+def test_a_folder_of_specs_that_cannot_be_read_makes_no_orphans(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("render")
+    real = os.listdir
+
+    def listdir(path: Path) -> list[str]:
+        if Path(path).name == "specs":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert run("check") == (2, "", "specs: cannot be read: Permission denied\n")
+
+
+def test_a_folder_that_may_not_be_searched_is_a_problem_of_the_spec(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, real = root / "specs", os.stat
+
+    def deny(path: object) -> None:
+        if isinstance(path, str | Path) and locked in (root / path).parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def stat(path: object, *args: object, **kwargs: object) -> object:
+        deny(path)
+        return real(path, *args, **kwargs)  # type: ignore[arg-type, call-overload]
+
+    def read_bytes(path: Path) -> bytes:
+        deny(path)
+        return b""
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    expected = "specs/llama.yaml: cannot be read: Permission denied\n"
+    for command in ("check", "render", "diff", "explain"):
+        assert run(command, "specs/llama.yaml") == (2, "", expected)
+
+
+def test_diff_in_json_is_one_document(root: Path, run: Run) -> None:
+    plain = run("diff")[1]
+    status, out, _ = run("diff", "--format", "json")
+    assert status == 1
+    assert json.loads(out)["diffs"] == [{"path": "generated/llama.py", "diff": plain}]
+    run("render")
+    assert json.loads(run("diff", "--format", "json")[1])["diffs"] == []

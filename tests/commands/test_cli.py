@@ -136,7 +136,7 @@ def test_the_way_from_spec_to_check_loads_neither_torch_nor_triton(
 def test_no_locale_changes_a_byte(tmp_path: Path) -> None:
     pytest.importorskip("normgen.render")
     (tmp_path / ".git").mkdir()
-    spec = tmp_path / "spécs 层.yaml"
+    spec = tmp_path / "spécs_层.yaml"
     spec.write_text("# größer 🎉\n" + SPEC, encoding="utf-8")
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     expected = process("render", str(spec), "--stdout", PYTHONUTF8="1")
@@ -145,7 +145,7 @@ def test_no_locale_changes_a_byte(tmp_path: Path) -> None:
     assert printed.stdout == expected.stdout
     written = process("render", str(spec), **plain)
     assert written.returncode == 0, written.stderr
-    made = tmp_path / "generated" / "spécs 层.py"
+    made = tmp_path / "generated" / "spécs_层.py"
     assert made.read_bytes() == expected.stdout
     assert process("check", str(spec), **plain).returncode == 0
 
@@ -175,3 +175,35 @@ def test_a_closed_pipe_and_a_full_disk_on_stdout_are_no_traceback(option: str) -
         assert done.returncode == 2
         assert b"No space left" in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_annotations_are_placed_from_the_root_of_the_checkout(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(root.parent))
+    monkeypatch.chdir(root / "specs")
+    out = run("check", "--format", "github")[1]
+    assert out.startswith(f"::error file={root.name}/generated/llama.py::missing: ")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(root / "elsewhere"))
+    out = run("check", "--format", "github")[1]
+    assert out.startswith("::error file=../generated/llama.py::missing: ")
+
+
+def test_a_schema_overwrites_nothing_but_a_schema(root: Path, run: Run) -> None:
+    path = root / "s.json"
+    assert run("schema", "-o", "s.json") == (0, "wrote s.json\n", "")
+    path.write_text(path.read_text().replace("Learned", "Old"))
+    assert run("schema", "-o", "s.json") == (0, "wrote s.json\n", "")
+    for text in ("mine\n", '{"title": "mine"}\n', "[]\n", ""):
+        path.write_text(text)
+        status, out, err = run("schema", "-o", "s.json")
+        assert (status, out) == (2, "")
+        assert err.startswith("s.json: not written: ")
+        assert path.read_text() == text
+    assert run("schema", "-o", "s.json", "--force") == (0, "wrote s.json\n", "")
+    out = run("schema", "-o", "s.json", "--format", "json")[1]
+    assert json.loads(out)["files"] == {"s.json": "unchanged"}
+
+
+def test_a_schema_needs_the_name_of_a_file(run: Run) -> None:
+    assert run("schema", "-o", "") == (2, "", "-o: names no file\n")

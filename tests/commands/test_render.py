@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -165,6 +166,76 @@ def test_no_working_folder_and_no_order_of_names_changes_a_byte(
     run("render")
     before = (root / "generated" / "llama.py").read_bytes()
     monkeypatch.chdir(root / "specs")
-    assert run("render", "llama.yaml") == (0, "unchanged generated/llama.py\n", "")
+    assert run("render", "llama.yaml") == (0, "unchanged ../generated/llama.py\n", "")
     run("render", "llama.yaml", "--force")
     assert (root / "generated" / "llama.py").read_bytes() == before
+
+
+def test_an_empty_output_is_refused(root: Path, run: Run) -> None:
+    expected = "-o: names neither a file nor a folder\n"
+    assert run("render", "specs/llama.yaml", "-o", "") == (2, "", expected)
+    assert not list(root.glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("stem", "reason"),
+    [
+        ("1norm", '"1norm" is no Python identifier'),
+        ("my-norm", '"my-norm" is no Python identifier'),
+        ("x y", '"x y" is no Python identifier'),
+        ("qwen2.5", '"qwen2.5" is no Python identifier'),
+        ("class", '"class" is a Python keyword'),
+    ],
+)
+def test_a_module_that_nobody_could_import_is_refused(
+    root: Path, run: Run, stem: str, reason: str
+) -> None:
+    expected = (
+        2,
+        "",
+        f"specs/llama.yaml: src/{stem}.py could not be imported: {reason}; "
+        "name another with -o or in [tool.normgen.jobs]\n",
+    )
+    assert run("render", "specs/llama.yaml", "-o", f"src/{stem}.py") == expected
+    assert not (root / "src").exists()
+    (root / "specs" / f"{stem}.yaml").write_text(SPEC)
+    for command in ("render", "check", "diff"):
+        status, _, err = run(command)
+        assert status == 2
+        assert err.startswith(f"specs/{stem}.yaml: generated/{stem}.py could not be")
+    assert run("render", f"specs/{stem}.yaml", "-o", "src/good.py")[0] == 0
+    assert run("render", f"specs/{stem}.yaml", "--stdout")[0] == 0
+
+
+def test_a_module_given_for_a_spec_is_named_as_one(root: Path, run: Run) -> None:
+    run("render")
+    (root / "own.py").write_text('# c\n"""Doc."""\n\nimport this\n')
+    for command in ("render", "diff", "explain"):
+        assert run(command, "own.py") == (
+            2,
+            "",
+            "own.py: is a Python file, expected a spec (YAML)\n",
+        )
+        assert run(command, "generated/llama.py") == (
+            2,
+            "",
+            "generated/llama.py: is a Python file, expected a spec (YAML); "
+            "it was made from specs/llama.yaml\n",
+        )
+
+
+def test_a_module_to_standard_output_is_no_json(run: Run) -> None:
+    status, out, _ = run("render", "--stdout", "--format", "json")
+    assert status == 2
+    assert json.loads(out)["problems"][0]["path"] == "--stdout"
+
+
+def test_a_missing_spec_of_the_table_is_told_at_its_entry(root: Path, run: Run) -> None:
+    (root / "pyproject.toml").write_text('[tool.normgen.jobs]\n"./a.yaml" = "a.py"\n')
+    expected = (
+        'pyproject.toml: tool.normgen.jobs."./a.yaml": no such file; '
+        "correct the path, or remove the entry\n"
+    )
+    for command in ("render", "check", "diff", "explain"):
+        assert run(command) == (2, "", expected)
+        assert run(command, "a.yaml") == (2, "", expected)
