@@ -28,6 +28,7 @@ class Autograd:
     backward: tuple[str, ...]
     absent: tuple[str, ...]
     backward_call: tuple[str, ...]
+    refusal: tuple[str, ...]
     closing: tuple[str, ...]
     gradients: str
 
@@ -78,6 +79,9 @@ def autograd(plan: NormPlan) -> Autograd:
             ")",
             8,
         ),
+        refusal=_refusal(
+            backward_function(plan).results, (*incoming, *saved_tensors(plan))
+        ),
         closing=closing,
         gradients=", ".join(
             [*gradients, *(["None"] if "eps" in plan.arguments else [])]
@@ -101,6 +105,13 @@ def _absent(incoming: tuple[str, ...], n_arguments: int) -> tuple[str, ...]:
             f"    {missing} = {zeros}.expand_as({given})",
         ]
     return tuple(lines)
+
+
+def _refusal(made: tuple[str, ...], inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Gradients that hang on all they came from, and refuse a second derivative."""
+    target = ", ".join(made) if len(made) > 1 else f"({made[0]},)"
+    call = f"{target} = _OnceDifferentiable.apply("
+    return laid_out(call, (str(len(made)), *made, *inputs), ")", 12)
 
 
 def _needs(plan: NormPlan) -> list[str]:

@@ -76,6 +76,8 @@ def build(job: Job) -> Module:
     from normgen.render import render_body
 
     spec = load_spec(job)
+    if os.path.realpath(job.output) == os.path.realpath(job.spec):
+        raise NormgenError(Problem(job.typed_spec, "the output is the spec itself"))
     body = render_body(spec)
     text = header.stamp(
         body.text,

@@ -144,9 +144,14 @@ def no_jobs(project: Project) -> Problem:
 
 
 def check_outputs(jobs: Sequence[Job]) -> None:
-    """Raise NormgenError where two jobs would write one file."""
+    """Raise NormgenError where two jobs would write one file, or one over a spec."""
     makers: dict[str, Job] = {}
+    specs = {os.path.realpath(job.spec): job for job in jobs}
     for job in jobs:
+        if specs.get(os.path.realpath(job.output), job) is not job:
+            raise NormgenError(
+                Problem(job.typed_spec, f"{job.typed_output}: the output is a spec")
+            )
         first = makers.setdefault(os.path.realpath(job.output), job)
         if first is not job:
             raise NormgenError(

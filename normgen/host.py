@@ -207,8 +207,8 @@ def _promotion(
     target: str, dtype: Dtype, atoms: Mapping[str, str]
 ) -> tuple[list[str], str]:
     """Lines that promote several dtypes into ``target``, and what it is called then."""
-    parts = [dtypes.in_torch(dtypes.of(atom), atoms) for atom in atoms if atom in dtype]
-    parts = parts or [dtypes.in_torch(dtype, atoms)]
+    ordered = (atom for atom in (*atoms, *dtypes.CONCRETE) if atom in dtype)
+    parts = [dtypes.in_torch(dtypes.of(atom), atoms) for atom in ordered]
     lines: list[str] = []
     for other in parts[1:]:
         first = target if lines else parts[0]
@@ -247,9 +247,9 @@ def _call(kernel: Kernel) -> tuple[str, ...]:
 
 def _alignment(kernel: Kernel) -> str:
     """The call that tells how the inputs of a kernel are aligned."""
-    rows = [f"{VARIABLES[t]}_rows" for t in kernel.elements]
-    columns = [VARIABLES[t] for t in kernel.columns]
-    return f"_alignment({_tuple(rows)}, {_tuple(columns)})"
+    read = [f"{VARIABLES[t]}_rows" for t in kernel.elements]
+    read += [f"{VARIABLES[t]}_row" for t in kernel.columns]
+    return f"_alignment({', '.join(read)})"
 
 
 def _value(argument: str, kernel: Kernel) -> str:
@@ -261,8 +261,7 @@ def _value(argument: str, kernel: Kernel) -> str:
     tensor = argument.removesuffix("_ptr")
     gradient = tensor.removesuffix("_partial")
     variable = VARIABLES.get(gradient, gradient) + tensor.removeprefix(gradient)
-    return f"{variable}_rows" if tensor in kernel.elements else variable
-
-
-def _tuple(names: Sequence[str]) -> str:
-    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+    suffixes = dict.fromkeys(kernel.elements, "_rows") | dict.fromkeys(
+        kernel.columns, "_row"
+    )
+    return variable + suffixes.get(tensor, "")

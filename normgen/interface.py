@@ -118,7 +118,8 @@ def checks(plan: NormPlan) -> tuple[str, ...]:
             f'_check_operand("{ARGUMENTS[t]}", {ARGUMENTS[t]}, {allowed}, {shape}, x)'
         )
     if plan.norm.residual_in_place:
-        lines.append('_check_in_place("residual", residual, x)')
+        read = ", ".join(f"{ARGUMENTS[t]}={ARGUMENTS[t]}" for t in plan.tensors[:-1])
+        lines.append(f'_check_in_place("residual", residual, {read})')
     if "eps" in plan.arguments:
         lines.append("_check_eps(eps)")
     if not plan.norm.backward:

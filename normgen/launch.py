@@ -48,8 +48,8 @@ RULES: dict[tuple[Direction, str], Rule] = {
     ),
     ("backward", "row"): Rule(
         0,
-        8,
-        "A row and its sums in registers, over 16 warps: the most that are launched.",
+        16,
+        "A row and its sums in registers: 16 values a thread, or 16 warps.",
     ),
     ("backward", "loop"): Rule(
         8192, 16, "A row too long for registers: in chunks, read again from the cache."

@@ -28,6 +28,7 @@ HELPERS = (
     "_new_partials",
     "_multiprocessors",
     "_triton_dtype",
+    "_OnceDifferentiable",
     "_alignment",
     "_as_rows",
     "_takes_reference",
@@ -76,7 +77,6 @@ class ModuleFacts:
     """All that the template of a whole module may ask for."""
 
     docstring: list[str]
-    imports: tuple[str, ...]
     public: tuple[str, ...]
     runtime_arguments: tuple[str, ...]
     constants: list[str]
@@ -102,18 +102,15 @@ def _module_facts(
     spec: SpecFile, plans: list[NormPlan], parts: list[str], helpers: dict[str, str]
 ) -> ModuleFacts:
     functions = [name for p in plans for name in (p.name, f"{p.name}_reference")]
-    imports = "from torch.autograd.function import once_differentiable"
-    differentiable = any(p.norm.backward for p in plans)
     stubs = ("constexpr", "int64", *(["dtype"] if "_triton_dtype" in helpers else []))
     a_kernel = plans[0].forward_kernels[0].name
     return ModuleFacts(
         docstring=wording.module_docstring(spec, plans),
-        imports=(imports,) if differentiable else (),
         public=(*sorted(p.class_name for p in plans), *sorted(functions)),
         runtime_arguments=_runtime_arguments([*parts, *helpers.values()]),
         constants=[text for name, text in helpers.items() if name.isupper()],
         parts=parts,
-        helpers=[text for name, text in helpers.items() if name.islower()],
+        helpers=[text for name, text in helpers.items() if not name.isupper()],
         stub=" = ".join(stubs),
         interpreted=laid_out(
             "_INTERPRETED = not isinstance(", (a_kernel, "triton.JITFunction"), ")"

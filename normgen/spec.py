@@ -38,7 +38,7 @@ LARGEST_REGISTER_ROW = {"row": 16384, "rows": 4096}
 #: words of a name that stand in capitals in the name of its class
 _ACRONYMS = {"rms": "RMS", "qk": "QK", "q": "Q", "k": "K", "ln": "LN"}
 _RESERVED = {
-    *("torch", "triton", "tl", "once_differentiable", "self"),
+    *("torch", "triton", "tl", "self"),
     *("x", "weight", "bias", "residual", "eps", "mean", "rstd"),
     *keyword.kwlist,
     *keyword.softkwlist,
@@ -292,6 +292,12 @@ class Norm(_Model):
         return self
 
 
+def _is_short(value: float) -> bool:
+    """Whether bfloat16 and float16 hold a number of at most 1024 exactly: 8 bits."""
+    mantissa, _ = math.frexp(value)
+    return mantissa * 2**8 == int(mantissa * 2**8) and abs(value) >= 2.0**-14
+
+
 def conflicts(norm: Norm) -> Iterator[tuple[str, str]]:
     """Pairs of (dotted field, what is wrong with it beside the other fields)."""
     affine, rounding = norm.affine, norm.rounding
@@ -300,6 +306,11 @@ def conflicts(norm: Norm) -> Iterator[tuple[str, str]]:
         yield "affine.weight_offset", "there is no weight to add it to (weight: none)"
     if affine.offset_precision == "param" and not affine.weight_offset:
         yield "affine.offset_precision", "there is no weight_offset it could apply to"
+    elif affine.offset_precision == "param" and not _is_short(affine.weight_offset):
+        yield (
+            "affine.weight_offset",
+            "not exact in bfloat16 (offset_precision: param)",
+        )
     if affine.dtype != "any" and not has_parameters:
         yield "affine.dtype", "there is no parameter it could apply to"
     if rounding.normalized == "weight" and not norm.has_weight:

@@ -78,6 +78,10 @@ def read(text: str, display: str) -> Document:
         problem = Problem(
             display, f"the character {character} is not allowed in YAML", line, column
         )
+    except NormgenError:
+        raise
+    except Exception:  # the parser's own, of an escape or a directive beyond its means
+        problem = Problem(display, "not valid YAML: the parser cannot read it", 1, 1)
     raise NormgenError(problem)
 
 
@@ -207,6 +211,9 @@ class _Reader:
             depth -= _kind(event).endswith("End")
             if depth == 0:
                 return
+            if depth > MAX_DEPTH:
+                place = _place(event)
+                raise NormgenError(Problem(self._display, "nested too deeply", *place))
             event = next(self._events)
 
 

@@ -168,7 +168,10 @@ def row_of_32_values(text: str, comment: Comment) -> bool:
 
 
 def all_warps(text: str, comment: Comment) -> bool:
-    return all(e["num_warps"] == MAX_WARPS for e in entries(comment).values())
+    return all(
+        per_thread(e) == 16 or e["num_warps"] == MAX_WARPS
+        for e in entries(comment).values()
+    )
 
 
 def table_of_options(text: str, comment: Comment) -> bool:
@@ -183,6 +186,13 @@ def table_of_pairs(text: str, comment: Comment) -> bool:
 
 def not_fused(text: str, comment: Comment) -> bool:
     return "enable_fp_fusion=False," in comment.block[comment.line]
+
+
+def graph_wanted(text: str, comment: Comment) -> bool:
+    """In backward, autograd is on where its graph was asked for, and there alone."""
+    return "if torch.is_grad_enabled():" in comment.block[comment.line] and (
+        "_OnceDifferentiable.apply(" in comment.after
+    )
 
 
 def narrow_blocks(text: str, comment: Comment) -> bool:
@@ -237,6 +247,7 @@ TRUE = {
     r"Row length: launch options\.": table_of_options,
     r"Row length: \(programs a multiprocessor, launch options\)\.": table_of_pairs,
     r"products are rounded, then added": not_fused,
+    r"create_graph=True": graph_wanted,
     r"narrow, so that short rows are shared by several programs too": narrow_blocks,
     r"Shared by all of the above\.": shared,
     r"all of h is written before any of it is read again": written_before_it_is_read,
@@ -251,8 +262,7 @@ TRUE = {
     r"A row in registers, 32 values a thread: few warps reduce sooner\.": (
         row_of_32_values
     ),
-    r"A row and its sums in registers, over 16 warps: the most that are "
-    r"launched\.": all_warps,
+    r"A row and its sums in registers: 16 values a thread, or 16 warps\.": all_warps,
     r"Few rows: small tiles, and twice the warps for their values\.": few_rows,
     r"The spec asks for this strategy\.": asked_for,
     r"A row too long for registers: in chunks, read again from the cache\.": too_long,

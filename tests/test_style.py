@@ -79,7 +79,7 @@ def test_lines_fit_and_blank_ones_are_few(name: str) -> None:
 @every_rendering
 def test_every_argument_is_used(name: str) -> None:
     for function in modules.functions(tree_of(name)):
-        exempt = {"self", "_"}
+        exempt = {"self", "ctx", "_"}
         if function.name == "__init__" and "Parameter" not in ast.unparse(function):
             exempt |= {"device", "dtype"}  # all modules are made alike
         read = set().union(*map(modules.loaded, function.body))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from normgen.errors import NormgenError
 from normgen.yaml_reader import dotted, read, shown
 
 
@@ -123,3 +124,24 @@ def test_a_value_is_shown_as_yaml_in_one_line(value: Any, text: str) -> None:
 
 def test_a_long_value_is_cut() -> None:
     assert len(shown("x" * 1000)) < 70
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%YAML 1.3\n---\nversion: 1\n",
+        "%YAML 1." + "9" * 5000 + "\n---\nversion: 1\n",
+        'version: 1\nname: "\\UFFFFFFFF"\n',
+        'version: "\\U00110000"\n',
+        "a: 1\na: " + "[" * 5000,
+        "? " + "[" * 3000,
+    ],
+    ids=range(6),
+)
+def test_what_the_parser_cannot_read_is_a_problem_and_no_traceback(text: str) -> None:
+    try:
+        document = read(text, "spec.yaml")
+    except NormgenError as error:
+        assert error.problems
+    else:
+        assert document.problems

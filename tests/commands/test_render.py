@@ -239,3 +239,16 @@ def test_a_missing_spec_of_the_table_is_told_at_its_entry(root: Path, run: Run) 
     for command in ("render", "check", "diff", "explain"):
         assert run(command) == (2, "", expected)
         assert run(command, "a.yaml") == (2, "", expected)
+
+
+def test_no_spec_is_overwritten_even_by_force(root: Path, run: Run) -> None:
+    spec = root / "specs" / "llama.yaml"
+    (root / "norms.py").write_text(spec.read_text())
+    assert run("render", "norms.py", "-o", "norms.py", "--force")[0] == 2
+    (root / "pyproject.toml").write_text(
+        '[tool.normgen.jobs]\n"norms.py" = "a.py"\n"specs/llama.yaml" = "norms.py"\n'
+    )
+    status, _, errors = run("render", "--force")
+    assert status == 2
+    assert "the output is a spec" in errors
+    assert (root / "norms.py").read_text() == spec.read_text()

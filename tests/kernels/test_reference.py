@@ -129,3 +129,31 @@ def test_the_reference_leaves_its_operands_alone():
     build(norm).rms_norm_reference(*inputs.arguments())
     for name, tensor in inputs.tensors().items():
         assert torch.equal(tensor, before[name]), name
+
+
+@pytest.mark.parametrize("io", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("parameters", ["any", "same", "bfloat16", "float16"])
+@pytest.mark.parametrize("out_dtype", ["same", "promote", "float16"])
+@pytest.mark.parametrize("normalized", ["none", "io", "weight"])
+def test_kernel_and_reference_agree_on_every_dtype(
+    normalized, out_dtype, parameters, io, device
+):
+    """Also where a dtype that the spec fixes meets one that a tensor brings."""
+    for listed in (("float32", "bfloat16", "float16"), (str(io).split(".")[1],)):
+        norm = make(
+            dtype=listed,
+            parameters=parameters,
+            out_dtype=out_dtype,
+            normalized=normalized,
+            bias=True,
+        )
+        module = build(norm)
+        own = {"any": torch.bfloat16, "same": io}
+        dtype = own.get(parameters) or getattr(torch, parameters)
+        x = torch.randn(3, 72, device=device).to(io)
+        weight, bias = torch.rand(2, 72, device=device).to(dtype)
+        y = module.rms_norm(x, weight, bias)
+        expected = module.rms_norm_reference(x, weight, bias)
+        assert y.dtype == expected.dtype
+        # up to four roundings, each of at most an ulp of bfloat16
+        torch.testing.assert_close(y, expected, rtol=2.0**-6, atol=2.0**-6)

@@ -9,7 +9,9 @@ from support.inputs import case
 from torch.autograd import forward_ad
 
 ADD = make(residual="pre_add")
-IN_PLACE = make(residual="pre_add", residual_in_place=True, backward=False)
+IN_PLACE_FIELDS = {"residual": "pre_add", "residual_in_place": True, "backward": False}
+IN_PLACE = make(**IN_PLACE_FIELDS)
+LAYER = {"variant": "layer_norm", "bias": True, "save_stats": "always"}
 SHAPE = (6, 72)
 
 
@@ -75,7 +77,7 @@ def test_a_residual_that_overlaps_x_is_not_overwritten(device):
         (memory[1:], memory[:-1]),
         (memory.view(-1)[8 : 8 + 432].view(SHAPE), memory[:-1]),
     ):
-        with pytest.raises(ValueError, match=r"^residual: .*overlap with x"):
+        with pytest.raises(ValueError, match=r"^residual: .*apart from x, got overlap"):
             build(IN_PLACE).rms_norm(x, weight, residual)
     assert torch.equal(memory, before)
 
@@ -110,3 +112,74 @@ def test_a_parameter_of_the_module_is_an_int(device):
     for wrong in (72.0, "72", None, [72]):
         with pytest.raises(TypeError, match=r"^hidden_size: "):
             build(ADD).RMSNorm(wrong, device=device)
+
+
+@pytest.mark.parametrize("fields", [{}, {"residual": "pre_add"}, LAYER], ids=str)
+def test_a_gradient_of_a_gradient_is_refused_on_every_way_to_it(fields, device):
+    norm = make(**fields)
+    inputs = case(norm, SHAPE, torch.float32, device=device)
+    function = getattr(build(norm), norm.name)
+
+    def loss(x):
+        made = function(*inputs.with_tensors(x=x).arguments())
+        return (made[0] if isinstance(made, tuple) else made).sum()
+
+    x = inputs.x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(x), x, create_graph=True)
+    assert gradient.requires_grad
+    for second in (gradient.pow(2).sum() + x.sum(), gradient.sum()):
+        with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+            torch.autograd.grad(second, x, retain_graph=True)
+    for transform in (torch.autograd.functional.hvp, torch.autograd.functional.vhp):
+        with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+            transform(loss, inputs.x, torch.ones_like(inputs.x))
+
+
+@pytest.mark.parametrize("strategy", ["row", "rows", "loop"])
+def test_a_residual_that_another_input_is_read_from_is_not_overwritten(
+    strategy, device
+):
+    norm = make(
+        **{
+            **IN_PLACE_FIELDS,
+            "variant": "layer_norm",
+            "bias": True,
+            "strategy": strategy,
+        }
+    )
+    memory = torch.randn(6, 72, device=device)
+    x, ones = torch.randn(2, 72, device=device), torch.ones(72, device=device)
+    function = build(norm).layer_norm
+    for name, arguments in (
+        ("x", (memory[0].expand(6, 72), ones, ones, memory)),
+        ("weight", (x, memory[3], ones, memory[3:5])),
+        ("bias", (x, ones, memory[4], memory[3:5])),
+    ):
+        with pytest.raises(ValueError, match=rf"^residual: .* apart from {name}"):
+            function(*arguments)
+
+
+def test_a_view_that_is_only_negated_on_paper_is_read_as_it_is(device):
+    inputs = case(make(), SHAPE, torch.float32, device=device)
+    x, weight = (torch._neg_view(t) for t in (inputs.x, inputs.weight))
+    assert torch.equal(
+        build(make()).rms_norm(x, weight),
+        build(make()).rms_norm(x.clone(), weight.clone()),
+    )
+
+
+@pytest.mark.parametrize("layout", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+def test_a_sparse_tensor_is_refused_by_name(layout, device):
+    inputs = case(make(), SHAPE, torch.float32, device=device)
+    with pytest.raises(TypeError, match=r"^x: expected a dense tensor"):
+        build(make()).rms_norm(layout(inputs.x), inputs.weight)
+    with pytest.raises(TypeError, match=r"^weight: expected a dense tensor"):
+        build(make()).rms_norm(inputs.x, inputs.weight.to_sparse())
+
+
+def test_a_row_of_zeros_has_finite_gradients_in_the_reference_too(device):
+    norm = make(eps_placement="outside_sqrt", variant="layer_norm", bias=True)
+    x = torch.zeros(3, 72, device=device, requires_grad=True)
+    ones = torch.ones(72, device=device)
+    build(norm).layer_norm_reference(x, ones, ones).square().sum().backward()
+    assert x.grad.isfinite().all()

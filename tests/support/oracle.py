@@ -159,7 +159,8 @@ def contract(norm: Norm, t: dict[str, Value], eps: float, arith: Any) -> dict[st
     if norm.has_weight:
         gain = t["weight"]
         if norm.affine.weight_offset:
-            offset = torch.full_like(t["weight_raw"].payload, norm.affine.weight_offset)
+            held = torch.tensor(norm.affine.weight_offset, dtype=torch.float32).item()
+            offset = torch.full_like(t["weight_raw"].payload, held)
             formed = arith.summed(gain.payload, arith.enter(offset))
             low = norm.affine.offset_precision == "param"
             dtype = gain.dtype if low else F32
