@@ -91,8 +91,9 @@ def _table(
     entries = "launch options"
     if direction == "backward":
         entries = "(programs a multiprocessor, launch options)"
+    key = "Row length" if plan.norm.lengths else "Row length up to"
     return Table(
-        f"Row length: {entries}.",
+        f"{key}: {entries}.",
         name,
         tuple(
             Section(

@@ -174,6 +174,14 @@ def all_warps(text: str, comment: Comment) -> bool:
     )
 
 
+def table_up_to(text: str, comment: Comment) -> bool:
+    """Found by the next power of two, and a kind of table as without ``up to``."""
+    name = comment.block[comment.line + 1].split(" = ")[0]
+    of_kind = table_of_pairs if "programs" in comment.text else table_of_options
+    rounded = "triton.next_power_of_2(hidden_size)" in text
+    return rounded and f"{name}[hidden_size]" not in text and of_kind(text, comment)
+
+
 def table_of_options(text: str, comment: Comment) -> bool:
     return "_FORWARD" in comment.block[comment.line + 1]
 
@@ -246,6 +254,8 @@ TRUE = {
     r"\[ROWS_PER_PROGRAM, BLOCK_SIZE\]": shape_of_a_tile,
     r"Row length: launch options\.": table_of_options,
     r"Row length: \(programs a multiprocessor, launch options\)\.": table_of_pairs,
+    r"Row length up to: launch options\.": table_up_to,
+    r"Row length up to: \(programs a multiprocessor, launch options\)\.": table_up_to,
     r"products are rounded, then added": not_fused,
     r"create_graph=True": graph_wanted,
     r"narrow, so that short rows are shared by several programs too": narrow_blocks,
