@@ -37,6 +37,7 @@ class Function:
     launches: tuple[str, ...]
     results: tuple[str, ...]
     closing: tuple[str, ...] = ()
+    launched_if: str = ""
 
     @property
     def return_statement(self) -> str:
@@ -114,6 +115,7 @@ def backward_function(plan: NormPlan) -> Function:
         tiles=tiles(plan.backward_branches),
         launches=_launches(plan.backward_branches, plan.backward_kernels),
         results=tuple(VARIABLES[g] for g in gradients),
+        launched_if=_launched_if(plan, gradients),
         closing=tuple(
             f"{VARIABLES[g]} = _sum_partials({VARIABLES[g]}_partial, {dtype})"
             for g, dtype in _sum_dtypes(plan)
@@ -127,6 +129,16 @@ def _opening(
     """The line or lines that begin a function."""
     returned = types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"
     return laid_out(f"def {name}(", parameters, f") -> {returned}:")
+
+
+def _launched_if(plan: NormPlan, gradients: Sequence[str]) -> str:
+    """When the backward kernel has something to store."""
+    handed_on = set(plan.adjoint.aliases.values()) & set(plan.adjoint.tensors)
+    needs = [f"needs_{VARIABLES[g]}" for g in gradients]
+    if not handed_on:  # then each call is for a gradient that the kernel makes
+        return "n_rows > 0"
+    wanted = needs[0] if len(needs) == 1 else f"({' or '.join(needs)})"
+    return f"n_rows > 0 and {wanted}"
 
 
 def dx_dtype(plan: NormPlan) -> Dtype:

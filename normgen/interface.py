@@ -34,6 +34,7 @@ class Module:
     parameters: tuple[tuple[str, str], ...]
     initialization: tuple[str, ...]
     forward: tuple[str, ...]
+    forward_docstring: str
     call: tuple[str, ...]
     representation: str
 
@@ -192,6 +193,8 @@ def module(plan: NormPlan) -> Module:
             f") -> {returns(plan)}:",
             4,
         ),
+        forward_docstring=f"Calls {plan.name}"
+        + (" with the module's parameters." if parameters else "."),
         call=laid_out(
             f"return {plan.name}(", [own.get(a, a) for a in plan.arguments], ")", 8
         ),

@@ -163,8 +163,15 @@ def arguments(
     made += [Argument(f"{name}_row_stride", "", "tl.int64") for name in strided]
     made += [Argument(name, DOCS[name]) for name in sizes]
     for name in ("HIDDEN_SIZE", *roundings, "ALIGNMENT", *constants):
-        made.append(Argument(name, DOCS.get(name, ROUNDING_DOC), "tl.constexpr"))
+        made.append(
+            Argument(name, DOCS.get(name) or _rounding_doc(name), "tl.constexpr")
+        )
     return tuple(made)
+
+
+def _rounding_doc(name: str) -> str:
+    value = name.removesuffix("_DTYPE").lower()
+    return f"the dtype of {value}, as torch promotes its operands"
 
 
 def row_doc(tensor: str) -> str:
@@ -176,7 +183,6 @@ COLUMN_DOC = "[HIDDEN_SIZE]"
 OUTPUT_DOC = "[n_rows, HIDDEN_SIZE], contiguous"
 STATISTIC_DOC = "[n_rows], float32"
 PARTIAL_DOC = "[programs, HIDDEN_SIZE], float32: one row of sums a program"
-ROUNDING_DOC = "the dtype of that value: what torch promotes its operands to"
 DOCS = {
     "n_rows": "how many rows there are",
     "eps": "the epsilon",

@@ -78,7 +78,7 @@ def _outside_sqrt(centering: Statistic) -> Statistic:
         rstd=Value(
             "rstd",
             f"1.0 / (tl.sqrt_rn({s}) + eps)",
-            f"1.0 / (torch.sqrt({s}.clamp(min=2.0**-126)) + eps)",
+            f"1.0 / (torch.sqrt({s}.clamp(min=1e-45)) + eps)",
             f"1 / (sqrt({s}) + eps)",
         ),
         x_hat=centering.x_hat,

@@ -91,7 +91,7 @@ def _table(
     entries = "launch options"
     if direction == "backward":
         entries = "(programs a multiprocessor, launch options)"
-    key = "Row length" if plan.norm.lengths else "Row length up to"
+    key = "Row length" if plan.norm.lengths else "Up to this row length, else the last"
     return Table(
         f"{key}: {entries}.",
         name,

@@ -103,7 +103,9 @@ def gradients(plan: NormPlan) -> list[str]:
     prose |= {value.name: value.prose for value in plan.graph.statistic.adjoint_values}
     lines = []
     for line in plan.backward_kernels[0].replayed:
-        text = substitute(prose.get(line.target, line.formula), plan.graph.known)
+        text = line.formula
+        if line.target in prose:
+            text = substitute(prose[line.target], plan.graph.known)
         lines.append(f"{line.target} = {text}{_in(plan.graph, line.dtype)}")
     for line in plan.adjoint.lines:
         known = {**means, "eps": plan.graph.eps}
@@ -140,9 +142,12 @@ def function_docstring(plan: NormPlan) -> list[str]:
         at = shape if graph.tensors[t] == "element" else column
         about[ARGUMENTS[t]] = f"{at}, {_allowed(graph, t)}."
     if plan.norm.residual_in_place:
-        about["residual"] += " Overwritten with the sum; it must not overlap x."
+        about["residual"] += (
+            " Overwritten with the sum; it may be x, and must not overlap any argument "
+            "otherwise."
+        )
     if "eps" in plan.arguments:
-        about["eps"] = "the epsilon, a number from 2**-126."
+        about["eps"] = "the epsilon, a number that float32 holds, from 2**-126."
     for name in plan.arguments:
         lines += [f"    {line}" for line in wrap(f"{name}: {about[name]}", 8, 4)]
     lines += ["", "Returns:"]
@@ -166,16 +171,16 @@ def function_docstring(plan: NormPlan) -> list[str]:
 
 def errors(plan: NormPlan) -> list[str]:
     """What the function raises."""
-    wrong = ["the wrong shape or device"]
+    wrong = ["has the wrong shape or device"]
     if plan.norm.residual_in_place:
-        wrong.append("rows that cannot be written in place")
+        wrong.append("cannot be written in place")
     if "eps" in plan.arguments:
-        wrong.append("a value that float32 does not hold")
+        wrong.append("is no number that float32 holds")
     if not plan.norm.backward:
-        wrong.append("a gradient to come")
+        wrong.append("requires a gradient")
     return [
         "TypeError: an argument is of the wrong type or dtype.",
-        f"ValueError: an argument has {', or '.join(wrong)}.",
+        f"ValueError: an argument {', or '.join(wrong)}.",
     ]
 
 

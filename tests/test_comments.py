@@ -254,8 +254,9 @@ TRUE = {
     r"\[ROWS_PER_PROGRAM, BLOCK_SIZE\]": shape_of_a_tile,
     r"Row length: launch options\.": table_of_options,
     r"Row length: \(programs a multiprocessor, launch options\)\.": table_of_pairs,
-    r"Row length up to: launch options\.": table_up_to,
-    r"Row length up to: \(programs a multiprocessor, launch options\)\.": table_up_to,
+    r"Up to this row length, else the last: launch options\.": table_up_to,
+    r"Up to this row length, else the last: \(programs a multiprocessor, launch "
+    r"options\)\.": table_up_to,
     r"products are rounded, then added": not_fused,
     r"create_graph=True": graph_wanted,
     r"narrow, so that short rows are shared by several programs too": narrow_blocks,

@@ -183,3 +183,31 @@ def test_a_row_of_zeros_has_finite_gradients_in_the_reference_too(device):
     ones = torch.ones(72, device=device)
     build(norm).layer_norm_reference(x, ones, ones).square().sum().backward()
     assert x.grad.isfinite().all()
+
+
+def test_a_dual_level_without_a_tangent_is_no_derivative(device):
+    norm = make(backward=False)
+    inputs = case(norm, SHAPE, torch.float32, device=device)
+    expected = build(norm).rms_norm(inputs.x, inputs.weight)
+    with forward_ad.dual_level():
+        assert torch.equal(build(norm).rms_norm(inputs.x, inputs.weight), expected)
+
+
+def test_nothing_is_launched_where_the_residual_alone_wants_its_gradient(
+    device, monkeypatch
+):
+    norm = make(residual="post_add")
+    module = build(norm)
+    inputs = case(norm, SHAPE, torch.float32, device=device)
+    residual = inputs.residual.clone().requires_grad_()
+    y = module.rms_norm(inputs.x, inputs.weight, residual)
+    monkeypatch.setattr(module, "_rms_norm_bwd_rows_kernel", None)
+    y.sum().backward()
+    assert torch.equal(residual.grad, torch.ones_like(residual))
+
+
+def test_a_row_near_0_is_divided_by_its_root_in_the_reference_too(device):
+    norm = make(eps_placement="outside_sqrt", eps=1e-25)
+    x = torch.full((1, 72), 1e-18, device=device)
+    y = build(norm).rms_norm_reference(x, torch.ones(72, device=device))
+    torch.testing.assert_close(y, torch.ones_like(y), rtol=1e-5, atol=0)
