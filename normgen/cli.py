@@ -51,6 +51,8 @@ def _run(argv: Sequence[str]) -> int:
         report(args.format, error.problems)
     except (OSError, KeyboardInterrupt):
         raise
+    except ModuleNotFoundError as error:
+        print(f"normgen: {error}; pip install normgen brings it", file=sys.stderr)
     except Exception:
         traceback.print_exc()
         print("normgen: this is a bug in normgen; please report it", file=sys.stderr)

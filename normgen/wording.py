@@ -11,11 +11,11 @@ from normgen.expr import names, substitute
 from normgen.graph import Graph
 from normgen.interface import length
 from normgen.kernels import Argument, Kernel
+from normgen.layout import WIDTH
 from normgen.naming import ARGUMENTS, RESULTS
 from normgen.plan import NormPlan
 from normgen.spec import SpecFile
 
-WIDTH = 88
 #: what generated modules need, as tested on a GPU (docs/tested-on.md)
 FLOOR = "torch 2.11 with Triton 3.6"
 TITLES = {"rms_norm": "RMSNorm", "layer_norm": "LayerNorm"}

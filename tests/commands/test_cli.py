@@ -207,3 +207,14 @@ def test_a_schema_overwrites_nothing_but_a_schema(root: Path, run: Run) -> None:
 
 def test_a_schema_needs_the_name_of_a_file(run: Run) -> None:
     assert run("schema", "-o", "") == (2, "", "-o: names no file\n")
+
+
+def test_a_package_that_is_missing_is_named_without_a_traceback(
+    root: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+    status, out, errors = run("check")
+    assert (status, out) == (2, "")
+    assert errors.startswith("normgen: ")
+    assert "ruamel.yaml" in errors
+    assert errors.count("\n") == 1

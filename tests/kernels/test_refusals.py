@@ -206,8 +206,8 @@ def test_nothing_is_launched_where_the_residual_alone_wants_its_gradient(
     assert torch.equal(residual.grad, torch.ones_like(residual))
 
 
-def test_a_row_near_0_is_divided_by_its_root_in_the_reference_too(device):
+def test_a_row_near_0_is_divided_by_its_root_in_the_reference_too():
+    """Its squares are subnormal, 1e-42, with a spacing of 1.4e-45: 2 in 1000."""
     norm = make(eps_placement="outside_sqrt", eps=1e-25)
-    x = torch.full((1, 72), 1e-18, device=device)
-    y = build(norm).rms_norm_reference(x, torch.ones(72, device=device))
-    torch.testing.assert_close(y, torch.ones_like(y), rtol=1e-5, atol=0)
+    y = build(norm).rms_norm_reference(torch.full((1, 72), 1e-21), torch.ones(72))
+    torch.testing.assert_close(y, torch.ones_like(y), rtol=2e-3, atol=0)
