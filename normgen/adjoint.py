@@ -7,13 +7,15 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from normgen.expr import add, is_name, substitute
 from normgen.graph import Graph, Line, Node
-from normgen.statistics import Mean
-from normgen.steps import OPERANDS, Operand, Space
+from normgen.spaces import ELEMENT, Space
+from normgen.statistics import Reduction
+from normgen.steps import OPERANDS, Operand
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Adjoint:
     """
 
     lines: tuple[Line, ...]
-    means: tuple[Mean, ...]
+    means: tuple[Reduction, ...]
     tensors: Mapping[str, Space]
     gradients: Mapping[str, Space]
     aliases: Mapping[str, str]
@@ -54,9 +56,9 @@ def differentiate(graph: Graph) -> Adjoint:
 class _Walk:
     graph: Graph
     lines: list[Line] = field(default_factory=list)
-    means: tuple[Mean, ...] = ()
+    means: tuple[Reduction, ...] = ()
     gradients: dict[str, Space] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)
+    equal: dict[str, str] = field(default_factory=dict)
     arriving: dict[str, list[str]] = field(default_factory=dict)
 
     def run(self) -> Adjoint:
@@ -65,17 +67,16 @@ class _Walk:
             self.arriving.setdefault(value, []).append(gradient_name(tensor))
         for node in reversed(graph.nodes):
             self._step_back(node)
-        self.gradients[self._gather("x")] = "element"
+        self._store_x(self._gather("x"))
+        incoming = {gradient_name(t): graph.spaces[t] for t in graph.results}
+        aliases = self._aliases(incoming)
+        order = [gradient_name(t) for t in ("x", *(o.name for o in OPERANDS))]
         return Adjoint(
             lines=tuple(self.lines),
             means=self.means,
-            tensors={gradient_name(t): "element" for t in graph.results},
-            gradients={
-                gradient_name(t): self.gradients[gradient_name(t)]
-                for t in ("x", *(operand.name for operand in OPERANDS))
-                if gradient_name(t) in self.gradients
-            },
-            aliases=self.aliases,
+            tensors=incoming,
+            gradients={g: self.gradients[g] for g in order if g in self.gradients},
+            aliases=aliases,
         )
 
     def _step_back(self, node: Node) -> None:
@@ -83,11 +84,11 @@ class _Walk:
         if node is self.graph.norm:
             statistic = self.graph.statistic
             self.means = tuple(
-                Mean(mean.name, substitute(mean.term, named))
+                replace(mean, term=substitute(mean.term, named))
                 for mean in statistic.adjoint_means
             )
             for value in statistic.adjoint_values:
-                self.lines.append(Line(value.name, substitute(value.kernel, named)))
+                self.lines.append(Line(value.name, substitute(value.formula, named)))
         for operand in node.step.operands:
             self._operand(operand, substitute(node.step.grads[operand.name], named))
         gradient = substitute(node.step.grads["x"], named)
@@ -104,16 +105,38 @@ class _Walk:
 
     def _origin(self, value: str) -> str:
         """The earliest value that has the same gradient."""
+        uses = Counter(node.source for node in self.graph.nodes)
+        uses.update(self.graph.results.values())
         for node in reversed(self.graph.nodes):
-            if node.out == value and node.step.grads["x"] == "dy":
+            alone = uses[node.source] == 1
+            if node.out == value and node.step.grads["x"] == "dy" and alone:
                 value = node.source
         return value
 
+    def _store_x(self, gradient: str) -> None:
+        """dx is stored; where it is an incoming gradient, it is handed on as it is."""
+        if gradient == gradient_name("x"):
+            self.gradients[gradient] = ELEMENT
+        else:
+            self.equal["x"] = gradient
+
     def _operand(self, operand: Operand, formula: str) -> None:
         name = gradient_name(operand.name)
-        if operand.space == "element" and is_name(formula):
-            self.aliases[operand.name] = formula
+        if operand.space == ELEMENT and is_name(formula):
+            self.equal[operand.name] = formula
             return
-        accumulates = operand.space == "column"
+        accumulates = operand.space != ELEMENT
         self.lines.append(Line(name, formula, accumulates=accumulates))
         self.gradients[name] = operand.space
+
+    def _aliases(self, incoming: Mapping[str, Space]) -> dict[str, str]:
+        """Gradients equal to one that comes in or is stored; other ones are stored."""
+        aliases = {}
+        for tensor, gradient in self.equal.items():
+            if gradient in incoming or gradient in self.gradients:
+                aliases[tensor] = gradient
+            else:
+                name = gradient_name(tensor)
+                self.lines.append(Line(name, gradient))
+                self.gradients[name] = ELEMENT
+        return aliases

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from normgen.host import (
     backward_function,
-    dx_dtype,
     forward_function,
     saved_tensors,
     taken_dtypes,
@@ -72,7 +71,7 @@ def autograd(plan: NormPlan) -> Autograd:
             f"{', '.join(backward_function(plan).results)} = _{plan.name}_backward(",
             (
                 *inputs,
-                *kernel.saved,
+                *(VARIABLES.get(t, t) for t, _ in kernel.saved),
                 *(f"ctx.{name}" for name in (*eps, *remembered)),
                 *_needs(plan),
             ),
@@ -93,6 +92,8 @@ def _absent(incoming: tuple[str, ...], n_arguments: int) -> tuple[str, ...]:
     """A gradient that did not come is one row of zeros, read again for every row."""
     if len(incoming) == 1:
         return ()
+    if len(incoming) > 2:
+        return _absent_of_many(incoming, n_arguments)
     first, second = incoming
     lines = [
         f"if {first} is None and {second} is None:",
@@ -105,6 +106,17 @@ def _absent(incoming: tuple[str, ...], n_arguments: int) -> tuple[str, ...]:
             f"    {missing} = {zeros}.expand_as({given})",
         ]
     return tuple(lines)
+
+
+def _absent_of_many(incoming: tuple[str, ...], n_arguments: int) -> tuple[str, ...]:
+    listed = ", ".join(incoming)
+    return (
+        f"given = next((g for g in ({listed}) if g is not None), None)",
+        "if given is None:",
+        f"    return {', '.join(['None'] * n_arguments)}",
+        "zeros = given.new_zeros(given.shape[-1]).expand_as(given)",
+        *(f"{name} = zeros if {name} is None else {name}" for name in incoming),
+    )
 
 
 def _refusal(made: tuple[str, ...], inputs: tuple[str, ...]) -> tuple[str, ...]:
@@ -128,7 +140,7 @@ def _needs(plan: NormPlan) -> list[str]:
 def _given(plan: NormPlan) -> tuple[tuple[str, ...], list[str]]:
     """The last lines, and the gradient of each tensor argument."""
     own = {t: VARIABLES[plan.adjoint.of(t)] for t in plan.tensors}
-    if dx_dtype(plan) == plan.graph.dtypes["x"]:
+    if plan.gradient_dtype(plan.adjoint.of("x")) == plan.graph.dtypes["x"]:
         return (), list(own.values())
     # dx was made in the dtype of the sum, and is rounded once more for x alone
     sharing = [t for t in plan.tensors if own[t] == "dx" and t != "x"]

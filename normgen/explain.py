@@ -8,7 +8,6 @@ from typing import Any
 from normgen import launch, wording
 from normgen.adjoint import gradient_name
 from normgen.dtypes import CONCRETE, Dtype
-from normgen.host import dx_dtype
 from normgen.launch import Direction
 from normgen.plan import NormPlan
 from normgen.spec import Norm
@@ -49,12 +48,13 @@ def traffic(plan: NormPlan) -> Iterator[dict[str, Any]]:
 def _moved(plan: NormPlan) -> Iterator[tuple[Direction, list[Dtype]]]:
     """The dtypes of the tensors read and written per element."""
     known = plan.graph.dtypes
-    read = [t for t, space in plan.graph.tensors.items() if space == "element"]
+    read = [t for t, space in plan.graph.tensors.items() if space.per_row]
     yield "forward", [known[t] for t in (*read, *plan.graph.results)]
     for kernel in plan.backward_kernels[:1]:
         incoming = {gradient_name(t): t for t in plan.graph.results}
         loaded = [known[incoming.get(t, t)] for t in kernel.elements]
-        yield "backward", [*loaded, dx_dtype(plan)]
+        made = [plan.gradient_dtype(g) for g in kernel.gradients]
+        yield "backward", [*loaded, *made]
 
 
 def _size(dtype: Dtype, x: str) -> int:

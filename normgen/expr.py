@@ -34,6 +34,12 @@ def add(terms: list[str]) -> str:
     return substitute(" + ".join(f"({term})" for term in terms), {})
 
 
+def is_primary(formula: str) -> bool:
+    """Whether a method can be called on a formula as it stands."""
+    tree = ast.parse(formula, mode="eval").body
+    return isinstance(tree, (ast.Name, ast.Call, ast.Attribute))
+
+
 def is_name(formula: str) -> bool:
     """Whether a formula is no more than one name."""
     return formula.isidentifier()

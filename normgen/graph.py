@@ -6,15 +6,17 @@ or memory: a strategy later slices out what each of its sweeps needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from normgen import dtypes, steps
+from normgen import dtypes, pipeline
 from normgen.dtypes import FLOAT32, Dtype
 from normgen.expr import names, substitute
+from normgen.pipeline import out_dtype, tensor_dtypes
+from normgen.spaces import ELEMENT, ROW, Space
 from normgen.spec import Norm
-from normgen.statistics import Mean, Statistic, statistic
-from normgen.steps import Space, Step
+from normgen.statistics import Reduction, Statistic, statistic
+from normgen.steps import Helper, Step
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,10 @@ class Graph:
     """The forward pass of a norm.
 
     ``tensors`` maps what a kernel may read to its index space, ``dtypes`` each tensor,
-    read or stored, to its dtype.  ``results`` maps the tensors stored per element to
-    the values they take; ``replayed`` values stand in memory exactly.  ``overwrites``
-    maps a result to the input whose memory it takes.  ``eps`` is a literal or ``eps``.
+    read or stored, to its dtype.  ``results`` maps the tensors that are stored to the
+    values they take, ``spaces`` those results to where they have values; ``replayed``
+    values stand in memory exactly.  ``overwrites`` maps a result to the input whose
+    memory it takes.  ``eps`` is a literal or ``eps``.
     """
 
     statistic: Statistic
@@ -64,6 +67,7 @@ class Graph:
     tensors: Mapping[str, Space]
     dtypes: Mapping[str, Dtype]
     results: Mapping[str, str]
+    spaces: Mapping[str, Space]
     replayed: tuple[str, ...]
     overwrites: Mapping[str, str]
 
@@ -78,136 +82,139 @@ class Graph:
         return {"x": self.norm.source, "eps": self.eps}
 
     @property
-    def means(self) -> tuple[Mean, ...]:
-        """The row means of the statistic, in order."""
+    def numerator(self) -> str:
+        """What x_hat is made of, by the name it has here."""
+        return substitute(self.statistic.numerator, self.known)
+
+    @property
+    def means(self) -> tuple[Reduction, ...]:
+        """The reductions of the statistic, in order."""
         return tuple(
-            Mean(mean.name, substitute(mean.term, self.known))
+            replace(mean, term=substitute(mean.term, self.known))
             for mean in self.statistic.means
         )
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Every line of the forward pass but the row means."""
+        """Every line of the forward pass but the reductions."""
         made: list[Line] = []
         for node in self.prologue:
             made += self._lines(node)
-        for value in (*self.statistic.values, self.statistic.rstd):
-            made.append(Line(value.name, substitute(value.kernel, self.known)))
+        for value in self.statistic.values:
+            dtype = self.dtypes["x"] if value.rounds else FLOAT32
+            made.append(Line(value.name, substitute(value.formula, self.known), dtype))
         for node in (self.norm, *self.epilogue):
             made += self._lines(node)
         return tuple(made)
 
+    @property
+    def per_row(self) -> frozenset[str]:
+        """The values that are one number a row."""
+        return self.statistic.per_row
+
+    def helper_dtype(self, helper: Helper) -> Dtype:
+        """What a helper value is rounded to."""
+        return promoted(helper.promotes, self.dtypes)
+
     def _lines(self, node: Node) -> list[Line]:
+        known = {"x": node.source, "numerator": self.numerator}
         made = [
-            Line(
-                helper.name,
-                helper.value,
-                self.dtypes[helper.rounds_to] if helper.rounds_to else FLOAT32,
-            )
-            for helper in node.step.helpers
+            Line(h.name, substitute(h.value, known), self.helper_dtype(h))
+            for h in node.step.helpers
         ]
-        formula = substitute(node.step.value, {"x": node.source})
+        formula = substitute(node.step.value, known)
         return [*made, Line(node.out, formula, node.dtype if node.rounded else FLOAT32)]
+
+
+def promoted(atoms: tuple[str, ...], tensors: Mapping[str, Dtype]) -> Dtype:
+    """The promotion of tensors and dtypes, given by name."""
+    return dtypes.promote(*(tensors.get(atom) or dtypes.of(atom) for atom in atoms))
 
 
 def build(norm: Norm) -> Graph:
     """The graph of one norm."""
-    tensors = tensor_dtypes(norm)
-    prologue = place(prologue_steps(norm), "x", tensors["x"], tensors)
+    tensors, stat = tensor_dtypes(norm), statistic(norm)
+    prologue = place(pipeline.prologue(norm, tensors), "x", tensors["x"], tensors)
     source = prologue[-1].out if prologue else "x"
-    stat = statistic(norm.variant, norm.eps_placement)
+    if norm.output == "factor":
+        return _factor(norm, stat, prologue, source)
+    dtype = tensors["x"] if stat.x_hat.rounds else FLOAT32
     x_hat = Node(
-        Step("x_hat", stat.x_hat, {"x": stat.adjoint}), source, "x_hat", FLOAT32
+        Step("x_hat", stat.x_hat.formula, {"x": stat.adjoint}), source, "x_hat", dtype
     )
-
-    epilogue = place(affine_steps(norm, tensors), "x_hat", FLOAT32, tensors)
-    promoted = epilogue[-1].dtype if epilogue else FLOAT32
-    stored = out_dtype(norm, promoted)
-    if norm.residual == "post_add":
-        added = [steps.ADD_RESIDUAL]
-        if norm.residual_sum == "rounded":
-            added.insert(0, steps.rounding("normed", stored))
-        source, dtype = (epilogue or [x_hat])[-1].out, promoted
-        epilogue += place(added, source, dtype, tensors)
-        stored = tensors["r"]
-    epilogue = end(epilogue, stored)
-
-    x_space: dict[str, Space] = {"x": "element"}
-    read = x_space | {
-        operand.name: operand.space
-        for node in (*prologue, *epilogue)
-        for operand in node.step.operands
-    }
+    steps = pipeline.epilogue(norm, tensors)
+    shared = place(steps.shared, x_hat.out, x_hat.dtype, tensors)
+    fork = (shared or [x_hat])[-1]
+    epilogue, results, stored = list(shared), {}, {}
+    for out, made in steps.results.items():
+        nodes = place(made, fork.out, fork.dtype, tensors)
+        promotion = (nodes or [fork])[-1].dtype
+        adds = norm.residual == "post_add"
+        stored[out] = tensors["r"] if adds else out_dtype(norm, promotion)
+        nodes = end(nodes, stored[out], out)
+        results[out] = (nodes or [fork])[-1].out
+        epilogue += nodes
     kept = {node.out: node.out for node in prologue if node.step.returned}
+    results |= kept
     return Graph(
         statistic=stat,
         eps="eps" if norm.eps == "argument" else repr(norm.eps),
         prologue=tuple(prologue),
         norm=x_hat,
         epilogue=tuple(epilogue),
-        tensors=read,
-        dtypes=tensors | {"y": stored} | dict.fromkeys(kept, tensors["r"]),
-        results={"y": epilogue[-1].out if epilogue else "x_hat"} | kept,
+        tensors=read_by((*prologue, *epilogue)),
+        dtypes=tensors | stored | dict.fromkeys(kept, tensors["r"]),
+        results=results,
+        spaces=dict.fromkeys(results, ELEMENT),
         replayed=tuple(node.out for node in prologue if node.step.replayed),
         overwrites={(*kept, "y")[0]: "r"} if norm.residual_in_place else {},
     )
 
 
-def tensor_dtypes(norm: Norm) -> dict[str, Dtype]:
-    """The dtype of each input: known where the spec fixes it, else the tensor's own."""
-    x = dtypes.of(norm.dtype[0] if len(norm.dtype) == 1 else "x")
-
-    def parameter(name: str) -> Dtype:
-        own = {"any": dtypes.of(name), "same": x}
-        return own.get(norm.affine.dtype) or dtypes.of(norm.affine.dtype)
-
-    return {
-        "x": x,
-        "r": FLOAT32 if norm.residual_dtype == "float32" else x,
-        "w": parameter("w"),
-        "b": parameter("b"),
-    }
-
-
-def out_dtype(norm: Norm, promoted: Dtype) -> Dtype:
-    """The dtype of y, before a residual is added to it."""
-    named = {"same": tensor_dtypes(norm)["x"], "promote": promoted}
-    return named.get(norm.out_dtype) or dtypes.of(norm.out_dtype)
-
-
-def prologue_steps(norm: Norm) -> list[Step]:
-    """The steps before the statistic."""
-    if norm.residual != "pre_add":
-        return []
-    rounded = norm.residual_sum == "rounded"
-    return [steps.ROUNDED_SUM if rounded else steps.UNROUNDED_SUM]
+def _factor(norm: Norm, stat: Statistic, prologue: list[Node], source: str) -> Graph:
+    """The graph of a norm that returns the factor of a row alone."""
+    tensors = tensor_dtypes(norm)
+    gradient = {"projection": "dy"}
+    values = (
+        replace(value, formula=substitute(value.formula, gradient))
+        for value in stat.adjoint_values
+    )
+    adjoint = substitute(stat.factor_adjoint, gradient)
+    step = Step("factor", stat.factor, {"x": adjoint})
+    return Graph(
+        statistic=replace(stat, adjoint_means=(), adjoint_values=tuple(values)),
+        eps="eps" if norm.eps == "argument" else repr(norm.eps),
+        prologue=tuple(prologue),
+        norm=Node(step, source, "factor", FLOAT32),
+        epilogue=(),
+        tensors=read_by(prologue),
+        dtypes=tensors | {"factor": out_dtype(norm, FLOAT32)},
+        results={"factor": "factor"},
+        spaces={"factor": ROW},
+        replayed=(),
+        overwrites={},
+    )
 
 
-def affine_steps(norm: Norm, tensors: Mapping[str, Dtype]) -> list[Step]:
-    """The steps from x_hat to the end of the affine part."""
-    made: list[Step] = []
-    normalized = {"none": FLOAT32, "io": tensors["x"], "weight": tensors["w"]}
-    made.append(steps.rounding("rounded", normalized[norm.rounding.normalized]))
-    if norm.has_weight:
-        offset, precision = norm.affine.weight_offset, norm.affine.offset_precision
-        made.append(steps.offset_scale(offset, precision) if offset else steps.SCALE)
-    if norm.affine.bias:
-        made.append(steps.SHIFT)
-    if norm.rounding.affine == "io":
-        made.append(steps.rounding("affine", tensors["x"]))
-    return made
+def read_by(nodes: Iterable[Node]) -> dict[str, Space]:
+    """The tensors that steps read, and x, with their index spaces."""
+    operands = (operand for node in nodes for operand in node.step.operands)
+    return {"x": ELEMENT, **{operand.name: operand.space for operand in operands}}
 
 
 def place(
-    made: list[Step], source: str, dtype: Dtype, tensors: Mapping[str, Dtype]
+    made: Iterable[Step], source: str, dtype: Dtype, tensors: Mapping[str, Dtype]
 ) -> list[Node]:
     """Steps one after the other from ``source``, without roundings that do nothing."""
     nodes: list[Node] = []
     for step in made:
         if step.rounds_to in (FLOAT32, dtype):
             continue
-        joined = (tensors.get(name) or dtypes.of(name) for name in step.promotes)
-        result = step.rounds_to or dtypes.promote(dtype, *joined)
+        joined = promoted(step.promotes, tensors) if step.promotes else dtype
+        result = step.rounds_to or dtypes.promote(dtype, joined)
+        if step.replayed and result != tensors["r"]:  # what is stored is what is read
+            result = tensors["r"]
+            step = replace(step, rounds_to=result)
         if nodes and step.rounds_to and dtypes.store_rounds_alike(dtype, result):
             nodes[-1] = replace(nodes[-1], rounded=False)
         nodes.append(Node(step, source, step.out, result))
@@ -215,8 +222,8 @@ def place(
     return nodes
 
 
-def end(nodes: list[Node], stored: Dtype) -> list[Node]:
-    """The last node is y, and left unrounded where the store rounds alike."""
+def end(nodes: list[Node], stored: Dtype, out: str) -> list[Node]:
+    """The last node is a result, left unrounded where the store rounds alike."""
     while nodes and nodes[-1].step.rounds_to is not None:
         if not dtypes.store_rounds_alike(nodes[-1].dtype, stored):
             break
@@ -224,4 +231,4 @@ def end(nodes: list[Node], stored: Dtype) -> list[Node]:
     if not nodes:
         return []
     alike = dtypes.store_rounds_alike(nodes[-1].dtype, stored)
-    return [*nodes[:-1], replace(nodes[-1], out="y", rounded=not alike)]
+    return [*nodes[:-1], replace(nodes[-1], out=out, rounded=not alike)]

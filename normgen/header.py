@@ -102,7 +102,7 @@ def digest(text: str) -> str:
 
 def spec_digest(spec: SpecFile) -> str:
     """The hash of what a spec means: the same for every spelling of it."""
-    facts = spec.model_dump(mode="json")
+    facts = spec.model_dump(mode="json", exclude_defaults=True)
     return digest(json.dumps(facts, sort_keys=True, separators=(",", ":")))
 
 

@@ -1,6 +1,6 @@
 """The host side of a norm: allocations and launches, as finished lines.
 
-Inputs come in the shape that they have in the call; what a kernel reads per element is
+Inputs come in the shape that they have in the call; what a kernel reads row by row is
 turned to rows here, [n_rows, hidden_size], named NAME_rows.  Results are allocated in
 the shape of x, contiguous.
 """
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from normgen import dtypes
 from normgen.dtypes import Dtype
 from normgen.kernels import Kernel
-from normgen.layout import laid_out
-from normgen.naming import LEARNED, VARIABLES
+from normgen.layout import WIDTH, laid_out
+from normgen.naming import VARIABLES
 from normgen.plan import Branch, NormPlan
+from normgen.shapes import Shapes, shapes
+from normgen.spaces import ROW
 from normgen.tables import lookup, tiles
 
 
@@ -23,19 +25,21 @@ from normgen.tables import lookup, tiles
 class Function:
     """A function that allocates what a kernel writes, and launches it.
 
-    ``rows`` are the tensors that it turns to rows, ``columns`` those that it needs
-    adjacent; ``closing`` are lines that follow the launch.
+    ``views`` are lines that turn tensors to rows and name their sizes; ``closing`` are
+    lines that follow the launch.
     """
 
     opening: tuple[str, ...]
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    alignment: str
+    views: tuple[str, ...]
+    is_empty: str
+    alignment: tuple[str, ...]
     allocations: tuple[str, ...]
     lookup: tuple[str, ...]
     tiles: str
     launches: tuple[str, ...]
     results: tuple[str, ...]
+    leading: str = "x"
+    shared: tuple[str, ...] = ()
     closing: tuple[str, ...] = ()
     launched_if: str = ""
 
@@ -47,36 +51,39 @@ class Function:
 
 def forward_function(plan: NormPlan) -> Function:
     """``_NAME_forward``: the arguments -> results and statistics."""
-    kernel = plan.forward_kernels[0]
+    kernel, made = plan.forward_kernels[0], shapes(plan)
     atoms = {t: f"{VARIABLES[t]}.dtype" for t in plan.tensors}
     parameters = [f"{VARIABLES[t]}: torch.Tensor" for t in plan.tensors]
     parameters += ["eps: float"] if "eps" in plan.arguments else []
     parameters += ["keep_statistics: bool"] if kernel.saved_on_request else []
-    statistic = "x.new_empty(x.shape[:-1], dtype=torch.float32)"
+    statistic = f"x.new_empty({made.statistic}, dtype=torch.float32)"
     allocations = [
-        line for t in kernel.outputs for line in _output(plan, VARIABLES[t], t, atoms)
+        line
+        for t in plan.graph.results
+        if t not in plan.graph.overwrites
+        for line in _output(plan, VARIABLES[t], t, atoms)
     ]
-    allocations += [f"{name} = {statistic}" for name in kernel.saved_always]
-    allocations += [
-        f"{name} = {statistic} if keep_statistics else None"
-        for name in kernel.saved_on_request
-    ]
+    always = [t for t, _ in kernel.saved_always if t not in plan.graph.results]
+    allocations += [f"{name} = {statistic}" for name in always]
+    for name in kernel.saved_on_request:
+        line = f"{name} = {statistic} if keep_statistics else None"
+        allocations += _fitted(line, 4)
     overwritten = (VARIABLES[owner] for owner in plan.graph.overwrites.values())
-    given = len(plan.graph.results) + len(kernel.saved_always)
+    given = len(plan.graph.results) + len(always)
     types = ["torch.Tensor"] * given
     types += ["torch.Tensor | None"] * len(kernel.saved_on_request)
     return Function(
         opening=_opening(f"_{plan.name}_forward", parameters, types),
-        rows=tuple(VARIABLES[t] for t in kernel.elements),
-        columns=tuple(VARIABLES[t] for t in kernel.columns),
-        alignment=_alignment(kernel),
+        views=made.views(kernel, "x"),
+        is_empty=made.is_empty,
+        alignment=made.alignment(kernel),
         allocations=(*allocations, *_roundings(kernel, atoms)),
-        lookup=lookup(plan, "forward"),
+        lookup=(*made.division, *lookup(plan, "forward")),
         tiles=tiles(plan.forward_branches),
-        launches=_launches(plan.forward_branches, plan.forward_kernels),
+        launches=_launches(plan, plan.forward_branches, plan.forward_kernels),
         results=(
             *(VARIABLES[plan.graph.overwrites.get(t, t)] for t in plan.graph.results),
-            *kernel.saved_always,
+            *always,
             *kernel.saved_on_request,
         ),
         closing=tuple(
@@ -87,40 +94,49 @@ def forward_function(plan: NormPlan) -> Function:
 
 def backward_function(plan: NormPlan) -> Function:
     """``_NAME_backward``: incoming gradients and what was saved -> gradients."""
-    kernel = plan.backward_kernels[0]
+    kernel, made = plan.backward_kernels[0], shapes(plan)
     atoms = _backward_atoms(plan)
     inputs = [VARIABLES[t] for t in (*kernel.elements, *kernel.columns)]
-    parameters = [f"{name}: torch.Tensor" for name in (*inputs, *kernel.saved)]
+    saved = [VARIABLES.get(t, t) for t, _ in kernel.saved]
+    parameters = [f"{name}: torch.Tensor" for name in (*inputs, *saved)]
     parameters += ["eps: float"] if "eps" in kernel.runtime_arguments else []
     parameters += [f"{name}: torch.dtype" for name in taken_dtypes(plan)]
     sums = [total.gradient for total in kernel.accumulations]
     gradients = (*kernel.gradients, *sums)
     parameters += [f"needs_{VARIABLES[g]}: bool" for g in gradients]
-    like = VARIABLES[normed_rows(plan)]
-    allocations = []
-    for name in (VARIABLES[g] for g in kernel.gradients):
-        made = f"{like}.new_empty({like}.shape) if needs_{name} else None"
-        allocations.append(f"{name} = {made}")
+    first = leading(plan)
+    allocations: list[str] = []
+    for g in kernel.gradients:
+        allocations += _gradient(plan, g, atoms)
     for name in (VARIABLES[g] for g in sums):
-        made = f"_new_partials(dy_rows, programs) if needs_{name} else None"
-        allocations.append(f"{name}_partial = {made}")
+        partials = made.partials(first)
+        line = f"{name}_partial = {partials} if needs_{name} else None"
+        allocations += _fitted(line, 4)
     types = ["torch.Tensor | None"] * len(gradients)
     return Function(
         opening=_opening(f"_{plan.name}_backward", parameters, types),
-        rows=tuple(VARIABLES[t] for t in kernel.elements),
-        columns=tuple(VARIABLES[t] for t in kernel.columns),
-        alignment=_alignment(kernel),
+        views=(*made.views(kernel, first), *made.division_of_any),
+        is_empty=made.is_empty,
+        alignment=made.alignment(kernel),
         allocations=(*allocations, *_roundings(kernel, atoms)),
         lookup=lookup(plan, "backward"),
         tiles=tiles(plan.backward_branches),
-        launches=_launches(plan.backward_branches, plan.backward_kernels),
+        leading=first,
+        shared=made.shared,
+        launches=_launches(plan, plan.backward_branches, plan.backward_kernels),
         results=tuple(VARIABLES[g] for g in gradients),
         launched_if=_launched_if(plan, gradients),
         closing=tuple(
-            f"{VARIABLES[g]} = _sum_partials({VARIABLES[g]}_partial, {dtype})"
-            for g, dtype in _sum_dtypes(plan)
+            line
+            for tensor, gradient in _owners(plan)
+            for line in made.summed(gradient, tensor, atoms[tensor], first)
         ),
     )
+
+
+def leading(plan: NormPlan) -> str:
+    """The tensor whose shape the backward function goes by."""
+    return VARIABLES[plan.backward_kernels[0].elements[0]]
 
 
 def _opening(
@@ -128,6 +144,8 @@ def _opening(
 ) -> tuple[str, ...]:
     """The line or lines that begin a function."""
     returned = types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"
+    if len(returned) > WIDTH - len(") -> :"):
+        returned = "tuple[torch.Tensor | None, ...]"
     return laid_out(f"def {name}(", parameters, f") -> {returned}:")
 
 
@@ -136,28 +154,24 @@ def _launched_if(plan: NormPlan, gradients: Sequence[str]) -> str:
     handed_on = set(plan.adjoint.aliases.values()) & set(plan.adjoint.tensors)
     needs = [f"needs_{VARIABLES[g]}" for g in gradients]
     if not handed_on:  # then each call is for a gradient that the kernel makes
-        return "n_rows > 0"
+        return shapes(plan).is_filled
     wanted = needs[0] if len(needs) == 1 else f"({' or '.join(needs)})"
-    return f"n_rows > 0 and {wanted}"
-
-
-def dx_dtype(plan: NormPlan) -> Dtype:
-    """The dtype that dx is made in: that of the rows which were normalized."""
-    return plan.graph.dtypes[plan.graph.norm.source]
-
-
-def normed_rows(plan: NormPlan) -> str:
-    """A tensor of the backward kernel's that has the shape and the dtype of dx."""
-    elements = plan.backward_kernels[0].elements
-    saved = (t for t in elements if t not in plan.adjoint.tensors)
-    return next(t for t in saved if plan.graph.dtypes[t] == dx_dtype(plan))
+    return f"{shapes(plan).is_filled} and {wanted}"
 
 
 def saved_tensors(plan: NormPlan) -> tuple[str, ...]:
     """What the backward pass reads again, by variable."""
-    kernel = plan.backward_kernels[0]
-    rows = [VARIABLES[t] for t in kernel.elements if t not in plan.adjoint.tensors]
-    return (*rows, *(VARIABLES[t] for t in kernel.columns), *kernel.saved)
+    kernel, incoming = plan.backward_kernels[0], plan.adjoint.tensors
+    rows = [VARIABLES[t] for t in kernel.elements if t not in incoming]
+    statistics = [t for t, _ in kernel.saved if t not in incoming]
+    return (*rows, *(VARIABLES[t] for t in kernel.columns), *statistics)
+
+
+def like(plan: NormPlan, dtype: Dtype) -> str | None:
+    """A tensor of the backward kernel's that has the shape of x, and this dtype."""
+    elements = plan.backward_kernels[0].elements
+    saved = (t for t in elements if t not in plan.adjoint.tensors)
+    return next((t for t in saved if plan.graph.dtypes[t] == dtype), None)
 
 
 def taken_dtypes(plan: NormPlan) -> tuple[str, ...]:
@@ -166,7 +180,10 @@ def taken_dtypes(plan: NormPlan) -> tuple[str, ...]:
     given = {*kernel.elements, *kernel.columns}
     needed = set[str]().union(*kernel.roundings.values())
     needed |= {owner for owner, _ in _owners(plan)}
-    if dx_dtype(plan) == dtypes.of("x"):
+    for gradient in kernel.gradients:
+        dtype = plan.gradient_dtype(gradient)
+        needed |= set() if like(plan, dtype) else dtype
+    if like(plan, dtypes.of("x")):
         given.add("x")
     return tuple(
         f"{VARIABLES[t]}_dtype" for t in plan.tensors if t in needed and t not in given
@@ -180,30 +197,42 @@ def _backward_atoms(plan: NormPlan) -> dict[str, str]:
     for t in plan.tensors:
         name = f"{VARIABLES[t]}_dtype"
         atoms[t] = name if name in taken else f"{VARIABLES[t]}.dtype"
-    if "x_dtype" not in taken:
-        atoms["x"] = f"{VARIABLES[normed_rows(plan)]}.dtype"
+    given = like(plan, dtypes.of("x"))
+    if given is not None:
+        atoms["x"] = f"{VARIABLES[given]}.dtype"
     return atoms
 
 
 def _owners(plan: NormPlan) -> list[tuple[str, str]]:
-    """(parameter, its gradient) of each summed gradient."""
+    """(tensor, its gradient) of each gradient that is summed over rows."""
     sums = (total.gradient for total in plan.backward_kernels[0].accumulations)
-    return [(t, g) for g in sums for t in plan.adjoint.owners(g, LEARNED)]
+    return [(t, g) for g in sums for t in plan.adjoint.owners(g, plan.tensors)]
 
 
-def _sum_dtypes(plan: NormPlan) -> list[tuple[str, str]]:
-    atoms = _backward_atoms(plan)
-    return [(g, atoms[t]) for t, g in _owners(plan)]
+def _gradient(plan: NormPlan, gradient: str, atoms: Mapping[str, str]) -> list[str]:
+    """The lines that allocate a gradient of a tensor like x."""
+    name, dtype = VARIABLES[gradient], plan.gradient_dtype(gradient)
+    same = like(plan, dtype)
+    if same is not None:
+        made = f"{VARIABLES[same]}.new_empty({VARIABLES[same]}.shape)"
+    else:
+        first = leading(plan)
+        lines, text = _promotion(f"{name}_dtype", dtype, atoms)
+        assert not lines, (gradient, dtype)  # a tensor's own dtype is one atom
+        made = f"{first}.new_empty({first}.shape, dtype={text})"
+    return _fitted(f"{name} = {made} if needs_{name} else None", 4)
 
 
 def _output(
     plan: NormPlan, name: str, tensor: str, atoms: Mapping[str, str]
 ) -> list[str]:
-    dtype = plan.graph.dtypes[tensor]
+    dtype, shape = plan.graph.dtypes[tensor], "x.shape"
+    if plan.graph.spaces[tensor] == ROW:
+        shape = shapes(plan).factor
     if dtype == plan.graph.dtypes["x"]:
-        return [f"{name} = x.new_empty(x.shape)"]
+        return [f"{name} = x.new_empty({shape})"]
     lines, text = _promotion(f"{name}_dtype", dtype, atoms)
-    return [*lines, f"{name} = x.new_empty(x.shape, dtype={text})"]
+    return [*lines, f"{name} = x.new_empty({shape}, dtype={text})"]
 
 
 def _roundings(kernel: Kernel, atoms: Mapping[str, str]) -> list[str]:
@@ -228,11 +257,23 @@ def _promotion(
     return lines, target if lines else parts[0]
 
 
+def _fitted(line: str, indent: int) -> list[str]:
+    """A conditional assignment, in parentheses where it is too long for a line."""
+    if indent + len(line) <= WIDTH:
+        return [line]
+    target, value = line.split(" = ", 1)
+    if indent + 4 + len(value) <= WIDTH:
+        return [f"{target} = (", f"    {value}", ")"]
+    made, rest = value.split(" if ", 1)
+    condition, other = rest.split(" else ", 1)
+    lines = (made, f"if {condition}", f"else {other}")
+    return [f"{target} = (", *(f"    {line}" for line in lines), ")"]
+
+
 def _launches(
-    branches: Sequence[Branch],
-    kernels: Sequence[Kernel],
+    plan: NormPlan, branches: Sequence[Branch], kernels: Sequence[Kernel]
 ) -> tuple[str, ...]:
-    calls = [_call(kernel) for kernel in kernels]
+    calls = [_call(plan, kernel) for kernel in kernels]
     if len(calls) == 1:
         return calls[0]
     lines: list[str] = []
@@ -244,36 +285,28 @@ def _launches(
     return tuple(lines)
 
 
-def _call(kernel: Kernel) -> tuple[str, ...]:
-    arguments = [_value(name, kernel) for name in kernel.runtime_arguments]
-    arguments.append("HIDDEN_SIZE=hidden_size")
+def _call(plan: NormPlan, kernel: Kernel) -> tuple[str, ...]:
+    made = shapes(plan)
+    arguments = [_value(made, name, kernel) for name in kernel.runtime_arguments]
+    arguments += made.constants()
     arguments += [f"{r}=_triton_dtype({r.lower()})" for r in kernel.roundings]
     arguments += ["ALIGNMENT=alignment", "**options"]
     return (
-        f"{kernel.name}[(programs,)](",
+        f"{kernel.name}[{made.launch_grid}](",
         *(f"    {argument}," for argument in arguments),
         "    enable_fp_fusion=False,  # products are rounded, then added",
         ")",
     )
 
 
-def _alignment(kernel: Kernel) -> str:
-    """The call that tells how the inputs of a kernel are aligned."""
-    read = [f"{VARIABLES[t]}_rows" for t in kernel.elements]
-    read += [f"{VARIABLES[t]}_row" for t in kernel.columns]
-    return f"_alignment({', '.join(read)})"
-
-
-def _value(argument: str, kernel: Kernel) -> str:
+def _value(made: Shapes, argument: str, kernel: Kernel) -> str:
     """What a run-time argument of a kernel is given."""
     if argument == "eps":
         return "float(eps)"
     if argument.endswith("_row_stride"):
-        return f"{VARIABLES[argument.removesuffix('_row_stride')]}_rows.stride(0)"
+        return f"{made.view(argument.removesuffix('_row_stride'))}.stride(0)"
     tensor = argument.removesuffix("_ptr")
+    if tensor in (*kernel.elements, *kernel.columns):
+        return made.view(tensor)
     gradient = tensor.removesuffix("_partial")
-    variable = VARIABLES.get(gradient, gradient) + tensor.removeprefix(gradient)
-    suffixes = dict.fromkeys(kernel.elements, "_rows") | dict.fromkeys(
-        kernel.columns, "_row"
-    )
-    return variable + suffixes.get(tensor, "")
+    return VARIABLES.get(gradient, gradient) + tensor.removeprefix(gradient)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from normgen.dtypes import Dtype
+from normgen.fields import (
+    DTYPES,
+    LARGEST_CHANNEL_ROW,
+    LARGEST_REGISTER_ROW,
+    MAX_HIDDEN_SIZE,
+)
 from normgen.host import forward_function
 from normgen.layout import laid_out
-from normgen.naming import ARGUMENTS, LEARNED
+from normgen.naming import ARGUMENTS
 from normgen.plan import NormPlan
-from normgen.spec import DTYPES, LARGEST_REGISTER_ROW, MAX_HIDDEN_SIZE
+from normgen.spaces import COLUMN, ELEMENT, GROUP, HEAD, SAMPLE
 
 
 @dataclass(frozen=True)
@@ -25,13 +31,18 @@ class Length:
 
 @dataclass(frozen=True)
 class Module:
-    """The facts of the nn.Module; ``parameters`` are (name, expression) pairs."""
+    """The facts of the nn.Module.
+
+    ``checked`` are sizes that must be integers; ``parameters`` are (name, shape,
+    expression) triples.
+    """
 
     docstring: str
     declarations: tuple[str, ...]
     dtype: str
     attributes: tuple[str, ...]
-    parameters: tuple[tuple[str, str], ...]
+    checked: tuple[str, ...]
+    parameters: tuple[tuple[str, str, str], ...]
     initialization: tuple[str, ...]
     forward: tuple[str, ...]
     forward_docstring: str
@@ -50,15 +61,20 @@ def length(plan: NormPlan) -> Length:
         *most, last = map(str, lengths)
         wrong, words = f"{{}} not in {table}", f"{', '.join(most)} or {last}"
         first, expected = (f"lengths = list({table})",), "one of {lengths}"
+        if plan.norm.group_size is not None:
+            wrong = f"{{}} not in ({', '.join(map(str, lengths))})"
+            first, expected = (), words
     else:
         largest = LARGEST_REGISTER_ROW.get(plan.norm.strategy)
+        if plan.norm.axis == "channel":
+            largest = LARGEST_CHANNEL_ROW
         limit = str(largest) if largest else f"2**{MAX_HIDDEN_SIZE.bit_length() - 1}"
         wrong, words = f"not 1 <= {{}} <= {limit}", f"1 to {limit}"
         expected = words
-    shape = f"x: expected shape [..., {expected}], got {{list(x.shape)}}"
+    shape = f"x: expected shape {x_shape(plan, expected)}, got {{list(x.shape)}}"
     size = f"hidden_size: expected {expected}, got {{hidden_size}}"
     return Length(
-        x_is_wrong=f"x.dim() == 0 or {wrong.format('x.shape[-1]')}",
+        x_is_wrong=f"{_too_flat(plan)} or {wrong.format(columns(plan))}",
         x_error=(*first, *laid_out("raise ValueError(", (f'f"{shape}"',), ")", 8)),
         hidden_size_is_wrong=wrong.format("hidden_size"),
         hidden_size_error=(
@@ -67,6 +83,27 @@ def length(plan: NormPlan) -> Length:
         ),
         words=words,
     )
+
+
+def columns(plan: NormPlan) -> str:
+    """The number of columns of x."""
+    return "x.shape[1]" if plan.norm.axis == "channel" else "x.shape[-1]"
+
+
+def x_shape(plan: NormPlan, row: str) -> str:
+    """The shape of x, with rows of so many columns."""
+    if plan.norm.axis == "channel":
+        return f"[samples, {row}, ...]"
+    spaces = set(plan.graph.tensors.values())
+    samples = "samples, " if SAMPLE in spaces else ""
+    heads = ", heads" if HEAD in spaces else ""
+    return f"[{samples}...{heads}, {row}]"
+
+
+def _too_flat(plan: NormPlan) -> str:
+    spaces = set(plan.graph.tensors.values())
+    least = 1 + (SAMPLE in spaces or plan.norm.axis == "channel") + (HEAD in spaces)
+    return "x.dim() == 0" if least == 1 else f"x.dim() < {least}"
 
 
 def opening(plan: NormPlan, name: str) -> tuple[str, ...]:
@@ -81,7 +118,7 @@ def reference_call(plan: NormPlan) -> tuple[str, ...]:
     rows = {
         ARGUMENTS[t]
         for t in plan.tensors
-        if plan.graph.tensors[t] == "element" and t not in overwritten
+        if plan.graph.tensors[t].is_strided and t not in overwritten
     }
     given = [f"{a}.contiguous()" if a in rows else a for a in plan.arguments]
     return laid_out(f"return {plan.name}_reference(", given, ")", 8)
@@ -113,11 +150,12 @@ def checks(plan: NormPlan) -> tuple[str, ...]:
     x = plan.graph.dtypes["x"]
     lines = []
     for t in plan.tensors[1:]:
-        shape = "x.shape" if plan.graph.tensors[t] == "element" else "x.shape[-1:]"
+        name, space = ARGUMENTS[t], plan.graph.tensors[t]
+        if space == SAMPLE:
+            lines.append(f"{name} = _per_sample({name}, x)")
         allowed = _allowed(plan.graph.dtypes[t], x)
-        lines.append(
-            f'_check_operand("{ARGUMENTS[t]}", {ARGUMENTS[t]}, {allowed}, {shape}, x)'
-        )
+        items = (f'"{name}"', name, allowed, _shape(plan, t), "x")
+        lines += laid_out("_check_operand(", items, ")", 4)
     if plan.norm.residual_in_place:
         read = ", ".join(f"{ARGUMENTS[t]}={ARGUMENTS[t]}" for t in plan.tensors[:-1])
         lines.append(f'_check_in_place("residual", residual, {read})')
@@ -127,6 +165,18 @@ def checks(plan: NormPlan) -> tuple[str, ...]:
         listed = ", ".join(f"{ARGUMENTS[t]}={ARGUMENTS[t]}" for t in plan.tensors)
         lines.append(f"_check_no_gradient({listed})")
     return tuple(lines)
+
+
+def _shape(plan: NormPlan, tensor: str) -> str:
+    """The shape that a tensor beside x must have."""
+    channel = plan.norm.axis == "channel"
+    return {
+        ELEMENT: "x.shape",
+        COLUMN: "x.shape[1:2]" if channel else "x.shape[-1:]",
+        HEAD: "x.shape[-2:]",
+        GROUP: f"({plan.norm.group_size},)",
+        SAMPLE: "x.shape[:2]" if channel else "(x.shape[0], x.shape[-1])",
+    }[plan.graph.tensors[tensor]]
 
 
 def x_dtypes(plan: NormPlan) -> str:
@@ -163,28 +213,39 @@ def module(plan: NormPlan) -> Module:
     """The facts of the nn.Module."""
     affine = plan.norm.affine
     has_eps = "eps" in plan.arguments
-    parameters = tuple(ARGUMENTS[t] for t in plan.tensors if t in LEARNED)
-    inputs = tuple(ARGUMENTS[t] for t in plan.tensors if t not in LEARNED)
-    starts = {"weight": 1.0 - affine.weight_offset, "bias": 0.0}
+    parameters = tuple(ARGUMENTS[t] for t in plan.learned)
+    inputs = tuple(ARGUMENTS[t] for t in plan.tensors if t not in plan.learned)
+    neutral = 1.0 - affine.weight_offset
+    starts = {"weight": neutral, "weight2": neutral, "branch_scale": 1.0}
+    heads = HEAD in plan.graph.tensors.values()
+    sizes = ("heads", "hidden_size") if heads else ("hidden_size",)
     fixed = affine.dtype in DTYPES
     own = {name: f"self.{name}" for name in (*parameters, "eps")}
     trained = "" if plan.norm.backward else ", requires_grad=False"
     only = plan.norm.lengths if len(plan.norm.lengths) == 1 and not has_eps else ()
     eps = "{self.eps}" if has_eps else repr(plan.norm.eps)
+    shown = "" if plan.norm.eps_placement == "none" else f", eps={eps}"
     return Module(
         docstring=f"{plan.name} as a module, with "
         f"{' and '.join(parameters) or 'no parameters'}.",
         declarations=(
+            *(["heads: int"] if heads else []),
             "hidden_size: int" + "".join(f" = {one}" for one in only),
             *(["eps: float"] if has_eps else []),
         ),
         dtype=f"torch.{affine.dtype}" if fixed and parameters else "None",
         attributes=("_check_eps(eps)", "self.eps = eps") if has_eps else (),
+        checked=sizes,
         parameters=tuple(
-            (name, f"torch.nn.Parameter({name}{trained})") for name in parameters
+            (
+                ARGUMENTS[t],
+                _parameter_shape(plan, t),
+                f"torch.nn.Parameter({ARGUMENTS[t]}{trained})",
+            )
+            for t in plan.learned
         ),
         initialization=tuple(
-            f"torch.nn.init.constant_(self.{name}, {starts[name]})"
+            f"torch.nn.init.constant_(self.{name}, {starts.get(name, 0.0)})"
             for name in parameters
         ),
         forward=laid_out(
@@ -198,5 +259,11 @@ def module(plan: NormPlan) -> Module:
         call=laid_out(
             f"return {plan.name}(", [own.get(a, a) for a in plan.arguments], ")", 8
         ),
-        representation=f'f"{{self.hidden_size}}, eps={eps}"',
+        representation=f'f"{{self.hidden_size}}{shown}"',
     )
+
+
+def _parameter_shape(plan: NormPlan, tensor: str) -> str:
+    """The shape of a parameter, as torch.empty takes it."""
+    named = {HEAD: "heads, hidden_size", GROUP: str(plan.norm.group_size)}
+    return named.get(plan.graph.tensors[tensor], "hidden_size")

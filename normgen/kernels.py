@@ -10,9 +10,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from normgen.dtypes import CONCRETE, FLOAT32, Dtype
-from normgen.expr import is_name, names
+from normgen.expr import is_primary, names, substitute
 from normgen.graph import Line
-from normgen.statistics import Mean
+from normgen.grid import Grid
+from normgen.layout import WIDTH
+from normgen.notation import in_triton
+from normgen.spaces import Space
+from normgen.statistics import Reduction
+
+#: how far in the lines of a sweep stand at most
+DEEPEST = 12
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,20 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A reduction as a kernel writes it: the sum of ``term``, then ``over``."""
+
+    name: str
+    term: str
+    over: str
+
+
+@dataclass(frozen=True)
 class Sweep:
     """One pass over a row: what it loads, makes, averages and stores.
 
-    ``published`` values are stored here and read back by a later sweep.
+    ``scalars`` are the lines that follow from its means, ``published`` values stored
+    here and read back by a later sweep.
     """
 
     elements: tuple[str, ...]
@@ -54,6 +71,7 @@ class Sweep:
     lines: tuple[str, ...]
     made: frozenset[str]
     means: tuple[Mean, ...] = ()
+    scalars: tuple[str, ...] = ()
     stores: tuple[Store, ...] = ()
     published: tuple[str, ...] = ()
 
@@ -62,16 +80,20 @@ class Sweep:
 class Kernel:
     """What any kernel has.
 
-    ``elements`` are the tensors it loads per element, ``columns`` per column;
-    ``roundings`` the dtypes that it is told by a constexpr.
+    ``elements`` are the tensors it loads row by row, ``columns`` once a program;
+    ``strided`` those whose rows may be any distance apart.  ``roundings`` are the
+    dtypes that it is told by a constexpr.
     """
 
     name: str
     how: str
+    grid: Grid
+    prelude: tuple[str, ...]
     arguments: tuple[Argument, ...]
     roundings: Mapping[str, Dtype]
     elements: tuple[str, ...]
     columns: tuple[str, ...]
+    strided: tuple[str, ...]
 
     @property
     def runtime_arguments(self) -> tuple[str, ...]:
@@ -88,7 +110,8 @@ class Slicer:
     """
 
     lines: tuple[Line, ...]
-    spaces: Mapping[str, str]
+    spaces: Mapping[str, Space]
+    grid: Grid
     tensor_dtypes: Mapping[str, Dtype]
     pointers: tuple[str, ...]
     roundings: dict[str, Dtype] = field(default_factory=dict)
@@ -97,7 +120,8 @@ class Slicer:
         self,
         targets: Iterable[str],
         given: Collection[str] = (),
-        means: tuple[Mean, ...] = (),
+        means: tuple[Reduction, ...] = (),
+        scalars: Iterable[Line] = (),
         stores: tuple[Store, ...] = (),
         published: tuple[str, ...] = (),
     ) -> Sweep:
@@ -105,11 +129,12 @@ class Slicer:
         targets = set(targets).union(*(names(mean.term) for mean in means))
         lines = self.cut(targets, given)
         return Sweep(
-            elements=self.loads(lines, targets, "element"),
-            columns=self.loads(lines, targets, "column"),
-            lines=tuple(map(self.text, lines)),
+            elements=self.loads(lines, targets, per_row=True),
+            columns=self.loads(lines, targets, per_row=False),
+            lines=self.texts(lines),
             made=frozenset(line.target for line in lines),
-            means=means,
+            means=tuple(map(self.mean, means)),
+            scalars=self.texts(scalars),
             stores=stores,
             published=published,
         )
@@ -124,21 +149,41 @@ class Slicer:
         return kept[::-1]
 
     def loads(
-        self, lines: Iterable[Line], uses: Iterable[str], space: str
+        self, lines: Iterable[Line], uses: Iterable[str], per_row: bool
     ) -> tuple[str, ...]:
-        """The tensors of one index space that ``lines`` and ``uses`` read."""
+        """The tensors that ``lines`` and ``uses`` read, row by row or once."""
         lines = list(lines)
         read = set(uses).union(*(line.uses for line in lines))
         read -= {line.target for line in lines}
-        return tuple(t for t, s in self.spaces.items() if s == space and t in read)
+        return tuple(
+            t for t, s in self.spaces.items() if s.per_row == per_row and t in read
+        )
 
-    def text(self, line: Line) -> str:
-        """A line as Triton: rounded to its dtype, and float32 again."""
-        formula = line.formula
-        if line.dtype != FLOAT32:
-            formula = formula if is_name(formula) else f"({formula})"
-            formula += f".to({self._dtype(line)}).to(tl.float32)"
-        return f"{line.target} {'+=' if line.accumulates else '='} {formula}"
+    def mean(self, reduction: Reduction) -> Mean:
+        """A reduction as Triton."""
+        term = reduction.term
+        if reduction.columns is not None:
+            term = f"where(cols < {reduction.columns}, {term}, 0.0)"
+        over = reduction.over and substitute(reduction.over, {"N": self.grid.length})
+        over = over if over.isidentifier() or over.isdigit() else f"({over})"
+        return Mean(
+            reduction.name, in_triton(term), f" / {over}" if reduction.over else ""
+        )
+
+    def texts(self, lines: Iterable[Line]) -> tuple[str, ...]:
+        """Lines as Triton: rounded to their dtypes, and float32 again."""
+        return tuple(text for line in lines for text in self._texts(line))
+
+    def _texts(self, line: Line) -> tuple[str, ...]:
+        formula = in_triton(substitute(line.formula, {"N": self.grid.length}))
+        if line.dtype == FLOAT32:
+            return (f"{line.target} = {formula}",)
+        cast = f".to({self._dtype(line)}).to(tl.float32)"
+        text = formula if is_primary(formula) else f"({formula})"
+        text = f"{line.target} = {text}{cast}"
+        if len(text) <= WIDTH - DEEPEST:
+            return (text,)
+        return (f"{line.target} = {formula}", f"{line.target} = {line.target}{cast}")
 
     def _dtype(self, line: Line) -> str:
         if line.dtype <= set(CONCRETE):
@@ -157,14 +202,16 @@ def arguments(
     sizes: Iterable[str],
     roundings: Iterable[str],
     constants: Iterable[str],
+    grid: Grid,
 ) -> tuple[Argument, ...]:
     """An argument list in its order: tensors, strides, sizes, constexprs."""
+    docs = {**DOCS, **grid.docs}
     made = [Argument(f"{name}_ptr", doc) for name, doc in tensors.items()]
     made += [Argument(f"{name}_row_stride", "", "tl.int64") for name in strided]
-    made += [Argument(name, DOCS[name]) for name in sizes]
-    for name in ("HIDDEN_SIZE", *roundings, "ALIGNMENT", *constants):
+    made += [Argument(name, docs[name]) for name in dict.fromkeys(sizes)]
+    for name in (*grid.constants, *roundings, "ALIGNMENT", *constants):
         made.append(
-            Argument(name, DOCS.get(name) or _rounding_doc(name), "tl.constexpr")
+            Argument(name, docs.get(name) or _rounding_doc(name), "tl.constexpr")
         )
     return tuple(made)
 
@@ -174,15 +221,6 @@ def _rounding_doc(name: str) -> str:
     return f"the dtype of {value}, as torch promotes its operands"
 
 
-def row_doc(tensor: str) -> str:
-    """How the rows of an input lie in memory."""
-    return f"[n_rows, HIDDEN_SIZE], rows {tensor}_row_stride apart"
-
-
-COLUMN_DOC = "[HIDDEN_SIZE]"
-OUTPUT_DOC = "[n_rows, HIDDEN_SIZE], contiguous"
-STATISTIC_DOC = "[n_rows], float32"
-PARTIAL_DOC = "[programs, HIDDEN_SIZE], float32: one row of sums a program"
 DOCS = {
     "n_rows": "how many rows there are",
     "eps": "the epsilon",

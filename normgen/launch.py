@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from normgen.spec import LARGEST_REGISTER_ROW
+from normgen.fields import LARGEST_CHANNEL_ROW, LARGEST_REGISTER_ROW
 
 Direction = Literal["forward", "backward"]
 
@@ -41,6 +41,16 @@ RULES: dict[tuple[Direction, str], Rule] = {
     ("forward", "loop"): Rule(
         8192, 16, "A row too long for registers: in chunks, read again from the cache."
     ),
+    ("forward", "channel"): Rule(
+        8192,
+        16,
+        "Columns far apart, rows adjacent: 8 rows or more, as wide as loads are.",
+    ),
+    ("backward", "channel"): Rule(
+        8192,
+        16,
+        "Columns far apart, rows adjacent: 8 rows or more, as wide as loads are.",
+    ),
     ("backward", "rows"): Rule(
         4096,
         16,
@@ -61,6 +71,8 @@ THREADS_PER_WARP = 32
 MAX_WARPS = 16
 #: Of one row, Triton 3.6 folds the pointers to a scalar and cannot compile their hints.
 MIN_ROWS = 2
+#: Rows that are adjacent in memory: 16 bytes of 2 each are one load.
+MIN_ADJACENT_ROWS = 8
 #: What a multiprocessor's backward programs hold together, by values of a tile.
 RESIDENT_VALUES = 8192
 MAX_PROGRAMS = 16
@@ -96,8 +108,12 @@ def block_size(length: int) -> int:
     return max(MIN_BLOCK, 1 << (length - 1).bit_length())
 
 
-def strategy_of(length: int, direction: Direction, asked: str, means: int) -> str:
+def strategy_of(
+    length: int, direction: Direction, asked: str, means: int, axis: str = "last"
+) -> str:
     """The strategy of a row length: the one asked for, or by its length."""
+    if axis == "channel":
+        return axis
     if asked != "auto":
         return asked
     if length <= LONGEST_SHORT_ROW[direction]:
@@ -105,16 +121,22 @@ def strategy_of(length: int, direction: Direction, asked: str, means: int) -> st
     return "row" if length <= LONGEST_REGISTER_ROW[means] else "loop"
 
 
-def dynamic_lengths(asked: str, direction: Direction, means: int) -> tuple[int, ...]:
+def dynamic_lengths(
+    asked: str, direction: Direction, means: int, axis: str = "last"
+) -> tuple[int, ...]:
     """The lengths that a dynamic norm's table lists; the last stands for all beyond it.
 
     They are powers of two, since a block is one.
     """
-    largest = {
-        "auto": 2 * LONGEST_REGISTER_ROW[means],
-        "loop": RULES[direction, "loop"].values,
-        **LARGEST_REGISTER_ROW,
-    }[asked]
+    largest = (
+        LARGEST_CHANNEL_ROW
+        if axis == "channel"
+        else {
+            "auto": 2 * LONGEST_REGISTER_ROW[means],
+            "loop": RULES[direction, "loop"].values,
+            **LARGEST_REGISTER_ROW,
+        }[asked]
+    )
     powers = (2**n for n in range(31))
     return tuple(length for length in powers if MIN_BLOCK <= length <= largest)
 
@@ -124,8 +146,9 @@ def launch(length: int, direction: Direction, strategy: str) -> Launch:
     rule, block, rows = RULES[direction, strategy], block_size(length), None
     if strategy == "loop":
         block = min(block, rule.values)
-    if strategy == "rows":
-        rows = max(MIN_ROWS, rule.values // block)
+    if strategy in ("rows", "channel"):
+        least = MIN_ROWS if strategy == "rows" else MIN_ADJACENT_ROWS
+        rows = max(least, rule.values // block)
     values = block * (rows or 1)
     warps = values // (rule.values_per_thread * THREADS_PER_WARP)
     programs = RESIDENT_VALUES // values
@@ -140,7 +163,7 @@ def launch(length: int, direction: Direction, strategy: str) -> Launch:
 def launch_few(length: int, direction: Direction, strategy: str) -> Launch:
     """The constants of few rows: small tiles, with twice the warps for their values."""
     rule, many = RULES[direction, strategy], launch(length, direction, strategy)
-    rows = None if many.rows_per_program is None else MIN_ROWS
+    rows = {"rows": MIN_ROWS, "channel": MIN_ADJACENT_ROWS}.get(strategy)
     warps = 2 * many.block_size * (rows or 1) // rule.values_per_thread
     warps = min(MAX_WARPS, max(1, warps // THREADS_PER_WARP))
     return Launch(many.block_size, rows, warps, many.programs)

@@ -6,6 +6,8 @@ values and ``dy``, the gradient of the output.  Formulas are per element; how th
 gradient of an operand is reduced follows from its index space, and where from the
 strategy.
 
+A step may read the ``numerator`` of x_hat and ``rstd`` too.
+
 Every value is float32.  The result is then rounded to the promotion of ``x``'s dtype
 and ``promotes``, as eager torch would; a step with ``rounds_to`` rounds to that dtype
 instead.
@@ -17,14 +19,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from normgen.activations import ACTIVATIONS
 from normgen.dtypes import Dtype
+from normgen.expr import substitute
+from normgen.spaces import COLUMN, ELEMENT, Space
 
-Space = Literal["element", "column"]
+#: what joins in a promotion so that a result is never rounded
+WIDE = ("float32",)
+Precision = Literal["float32", "param"]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that a step reads: one value per (row, column), or one per column.
+    """A tensor that a step reads.
 
     ``name`` is what kernels and formulas call it, ``argument`` what users do.
     """
@@ -37,16 +44,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Helper:
-    """A value that several formulas of a step share.
-
-    ``rounds_to`` names the operand whose dtype it is rounded to; ``reference`` is the
-    formula in eager torch, where promotion rounds by itself.
-    """
+    """A value that several formulas of a step share, rounded to ``promotes``."""
 
     name: str
     value: str
-    reference: str
-    rounds_to: str | None = None
+    promotes: tuple[str, ...] = WIDE
 
 
 @dataclass(frozen=True)
@@ -69,70 +71,143 @@ class Step:
     replayed: bool = False
 
 
-WEIGHT = Operand("w", "weight", "column", learned=True)
-BIAS = Operand("b", "bias", "column", learned=True)
-RESIDUAL = Operand("r", "residual", "element")
+WEIGHT = Operand("w", "weight", COLUMN, learned=True)
+BIAS = Operand("b", "bias", COLUMN, learned=True)
+WEIGHT2 = Operand("w2", "weight2", COLUMN, learned=True)
+BIAS2 = Operand("b2", "bias2", COLUMN, learned=True)
+RESIDUAL = Operand("r", "residual", ELEMENT)
+GATE = Operand("gate", "gate", ELEMENT)
+SCALE = Operand("s", "scale", ELEMENT)
+SHIFT = Operand("t", "shift", ELEMENT)
+SCALE2 = Operand("s2", "scale2", ELEMENT)
+SHIFT2 = Operand("t2", "shift2", ELEMENT)
+BRANCH = Operand("alpha", "branch_scale", ELEMENT)
 #: in the order in which functions take them, after x
-OPERANDS = (WEIGHT, BIAS, RESIDUAL)
-
-#: h = x + r, stored as rounded, and read back wherever it is needed again.
-ROUNDED_SUM = Step(
-    out="h",
-    value="x + r",
-    grads={"x": "dy", "r": "dy"},
-    operands=(RESIDUAL,),
-    promotes=("r",),
-    returned=True,
-    replayed=True,
+OPERANDS = (
+    *(WEIGHT, BIAS, WEIGHT2, BIAS2, RESIDUAL, GATE),
+    *(SCALE, SHIFT, SCALE2, SHIFT2, BRANCH),
 )
-
-#: The same sum, unrounded for all that follows; only what is stored is rounded.
-UNROUNDED_SUM = replace(ROUNDED_SUM, promotes=("float32",), replayed=False)
-
-SCALE = Step(
-    out="scaled",
-    value="x * w",
-    grads={"x": "dy * w", "w": "dy * x"},
-    operands=(WEIGHT,),
-    promotes=("w",),
-)
-
-SHIFT = Step(
-    out="shifted",
-    value="x + b",
-    grads={"x": "dy", "b": "dy"},
-    operands=(BIAS,),
-    promotes=("b",),
-)
-
-ADD_RESIDUAL = Step(
-    out="added",
-    value="x + r",
-    grads={"x": "dy", "r": "dy"},
-    operands=(RESIDUAL,),
-    promotes=("r",),
-)
-
-
-def offset_scale(offset: float, precision: Literal["float32", "param"]) -> Step:
-    """x * (offset + w), the sum formed in float32 or in the weight's own dtype."""
-    in_param = precision == "param"
-    gain = Helper(
-        name="gain",
-        value=f"{offset} + w",
-        reference=f"{offset} + w" if in_param else f"{offset} + w.to(compute)",
-        rounds_to="w" if in_param else None,
-    )
-    return Step(
-        out="scaled",
-        value="x * gain",
-        grads={"x": "dy * gain", "w": "dy * x"},
-        operands=(WEIGHT,),
-        helpers=(gain,),
-        promotes=("w",) if in_param else ("float32",),
-    )
 
 
 def rounding(out: str, dtype: Dtype) -> Step:
     """A cast that no promotion implies; its gradient passes through."""
     return Step(out=out, value="x", grads={"x": "dy"}, rounds_to=dtype)
+
+
+def times(out: str, number: float) -> Step:
+    """x * number: a Python number takes no part in promotion."""
+    return Step(out, f"x * {number!r}", {"x": f"dy * {number!r}"})
+
+
+def multiply(
+    out: str,
+    operand: Operand,
+    factor: Helper | None = None,
+    slope: str = "",
+    precision: Precision = "param",
+) -> Step:
+    """x * operand, or x * factor where the factor is made of the operand.
+
+    ``slope`` is the derivative of the factor, if it is not 1.
+    """
+    name = operand.name if factor is None else factor.name
+    return Step(
+        out=out,
+        value=f"x * {name}",
+        grads={
+            "x": f"dy * {name}",
+            operand.name: f"dy * x * {slope}" if slope else "dy * x",
+        },
+        operands=(operand,),
+        helpers=() if factor is None else (factor,),
+        promotes=WIDE if precision == "float32" else (operand.name,),
+    )
+
+
+def offset_factor(
+    name: str, offset: float, operand: Operand, precision: Precision
+) -> Helper:
+    """offset + operand, formed in float32 or in the operand's own dtype."""
+    promotes = WIDE if precision == "float32" else (operand.name,)
+    return Helper(name, f"{offset} + {operand.name}", promotes)
+
+
+def add(out: str, operand: Operand, precision: Precision = "param") -> Step:
+    """x + operand."""
+    return Step(
+        out=out,
+        value=f"x + {operand.name}",
+        grads={"x": "dy", operand.name: "dy"},
+        operands=(operand,),
+        promotes=WIDE if precision == "float32" else (operand.name,),
+    )
+
+
+def weigh_factor(weight: Operand, promotes: tuple[str, ...]) -> Step:
+    """x_hat * weight, as numerator * (rstd * weight)."""
+    w = weight.name
+    return Step(
+        out="scaled",
+        value="numerator * row_gain",
+        grads={"x": f"dy * {w}", w: "dy * x"},
+        operands=(weight,),
+        helpers=(Helper("row_gain", f"rstd * {w}", promotes),),
+        promotes=promotes,
+    )
+
+
+def add_residual(out: str, scale: float | None, value: str = "r + x") -> Step:
+    """The sum with scale * residual."""
+    if scale is None:
+        return Step(out, value, {"x": "dy", "r": "dy"}, (RESIDUAL,), promotes=("r",))
+    carried = Helper("carried", f"r * {scale!r}", ("r",))
+    return Step(
+        out=out,
+        value=substitute(value, {"r": carried.name}),
+        grads={"x": "dy", "r": f"dy * {scale!r}"},
+        operands=(RESIDUAL,),
+        helpers=(carried,),
+        promotes=("r",),
+    )
+
+
+def residual_sum(scale: float | None, rounded: bool) -> Step:
+    """h, the sum that is returned: stored as rounded and read back wherever it is
+    needed again, or unrounded for all that follows."""
+    step = replace(add_residual("h", scale, "x + r"), returned=True)
+    if rounded:
+        return replace(step, replayed=True)
+    helpers = tuple(replace(helper, promotes=WIDE) for helper in step.helpers)
+    return replace(step, promotes=WIDE, helpers=helpers)
+
+
+def multiply_activated(
+    out: str, operand: Operand, factor: str, activation: str, precision: Precision
+) -> Step:
+    """x * activation(operand), the activation rounded as the product is."""
+    promotes = WIDE if precision == "float32" else (operand.name,)
+    shared, value, slope = activated(activation, operand.name, operand.name)
+    step = multiply(
+        out, operand, Helper(factor, value, promotes), slope.name, precision
+    )
+    return replace(step, helpers=(*shared, *step.helpers, slope))
+
+
+def activate(activation: str) -> Step:
+    """An activation of x, rounded to x's own dtype."""
+    shared, value, slope = activated(activation, "x", "y")
+    return Step("acted", value, {"x": f"dy * {slope.name}"}, helpers=(*shared, slope))
+
+
+def activated(
+    activation: str, z: str, suffix: str
+) -> tuple[tuple[Helper, ...], str, Helper]:
+    """What an activation of ``z`` shares, its value, and its slope."""
+    made = ACTIVATIONS[activation]
+    names = {"z": z, **{name: f"{name}_{suffix}" for name in made.shared}}
+    shared = tuple(
+        Helper(names[name], substitute(formula, names))
+        for name, formula in made.shared.items()
+    )
+    slope = Helper(f"slope_{suffix}", substitute(made.slope, names))
+    return shared, substitute(made.value, names), slope

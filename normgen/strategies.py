@@ -53,6 +53,19 @@ STRATEGIES = {
             },
         ),
         Strategy(
+            name="channel",
+            sizes={"forward": ("n_rows",), "backward": ("n_rows",)},
+            constants=("BLOCK_SIZE", "ROWS_PER_PROGRAM"),
+            tiles='triton.cdiv(n_rows, options["ROWS_PER_PROGRAM"])',
+            how={
+                "forward": "A program holds ROWS_PER_PROGRAM adjacent rows in "
+                "registers; their columns are n_rows apart.",
+                "backward": "A fixed number of programs walks over the rows, "
+                "ROWS_PER_PROGRAM adjacent ones at a time; their columns are n_rows "
+                "apart.",
+            },
+        ),
+        Strategy(
             name="loop",
             sizes={"forward": (), "backward": ("n_rows",)},
             constants=("BLOCK_SIZE",),

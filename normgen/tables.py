@@ -54,6 +54,8 @@ def lookup(plan: NormPlan, direction: Direction) -> tuple[str, ...]:
     if direction == "backward":
         target = "per_multiprocessor, options"
     lines, key = [], "hidden_size"
+    if plan.norm.group_size is not None:
+        key = str(plan.norm.group_size)
     if not plan.norm.lengths:
         longest = plan.branches(direction)[-1].lengths[-1]
         power = f"max({launch.MIN_BLOCK}, triton.next_power_of_2(hidden_size))"

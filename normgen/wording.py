@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from normgen import dtypes
 from normgen.dtypes import FLOAT32, Dtype
 from normgen.expr import names, substitute
-from normgen.graph import Graph
-from normgen.interface import length
+from normgen.graph import Graph, Node
+from normgen.interface import length, x_shape
 from normgen.kernels import Argument, Kernel
 from normgen.layout import WIDTH
 from normgen.naming import ARGUMENTS, RESULTS
+from normgen.notation import in_prose
 from normgen.plan import NormPlan
+from normgen.spaces import ELEMENT, GROUP, HEAD, ROW, SAMPLE
 from normgen.spec import SpecFile
+from normgen.statistics import Reduction, Value
 
 #: what generated modules need, as tested on a GPU (docs/tested-on.md)
 FLOOR = "torch 2.11 with Triton 3.6"
-TITLES = {"rms_norm": "RMSNorm", "layer_norm": "LayerNorm"}
+TITLES = {"rms_norm": "RMSNorm", "layer_norm": "LayerNorm", "l2_norm": "L2 norm"}
 
 
 def wrap(text: str, indent: int, hanging: int = 0) -> list[str]:
@@ -40,7 +44,7 @@ def module_docstring(spec: SpecFile, plans: Iterable[NormPlan]) -> list[str]:
     lines = [f"Normalization kernels in Triton, {directions}."]
     for plan in plans:
         lines += ["", *wrap(f"{plan.name}: {summary(plan)}", 0, 4)]
-        lines += [f"    {line}" for line in formula(plan)]
+        lines += _told_at(4, formula(plan))
     lines += [
         "",
         *wrap(
@@ -53,67 +57,106 @@ def module_docstring(spec: SpecFile, plans: Iterable[NormPlan]) -> list[str]:
     return lines
 
 
+def _told_at(indent: int, formulas: Iterable[str]) -> list[str]:
+    """Formulas, further in than the text around them."""
+    return [f"    {line}" for text in formulas for line in wrap(text, indent, 4)]
+
+
 def summary(plan: NormPlan) -> str:
     """One sentence on what a norm computes."""
-    title = TITLES[plan.norm.variant]
+    norm, row = plan.norm, "x"
+    title = TITLES[norm.variant]
+    if norm.output == "factor":
+        title = f"the factor of {title}"
+    if norm.residual == "pre_add":
+        row = "x + residual"
+    if norm.gate is not None and norm.gate.position == "before":
+        row += f" times {norm.gate.activation}(gate)"
+    what = f"{title} of {row}"
+    if norm.group_size is not None:
+        what += f", in groups of {norm.group_size}"
+    if norm.second_affine:
+        what += ", with two weights"
+    if norm.modulation is not None:
+        what += ", modulated twice" if norm.modulation.second else ", modulated"
+    if norm.gate is not None and norm.gate.position == "after":
+        what += f", times {norm.gate.activation}(gate)"
+    if norm.post_activation != "none":
+        what += f", then {norm.post_activation}"
     what = {
-        "none": f"{title} of x",
-        "pre_add": f"{title} of x + residual, and that sum",
-        "post_add": f"residual + {title} of x",
-    }[plan.norm.residual]
+        "none": what,
+        "pre_add": f"{what}, and that sum",
+        "post_add": f"residual + {what}",
+    }[norm.residual]
     return f"{what}, over {_columns(plan)}."
 
 
 def _columns(plan: NormPlan) -> str:
+    across = "channels" if plan.norm.axis == "channel" else "rows"
     if plan.norm.lengths:
-        return f"rows of {length(plan).words}"
-    return "rows of any length"
+        return f"{across} of {length(plan).words}"
+    return f"{across} of any length"
 
 
 def formula(plan: NormPlan, names: Mapping[str, str] = ARGUMENTS) -> list[str]:
-    """The norm in one or two lines of notation, with these names of its inputs."""
-    norm, lines = plan.norm, []
-    value = "x"
-    if norm.residual == "pre_add":
-        lines.append(f"h = x + {names['r']}")
-        value = "h"
-    s = f"mean({value}^2)"
-    centred = value
-    if norm.variant == "layer_norm":
-        s, centred = f"var({value})", f"({value} - mean({value}))"
-    eps = "eps" if norm.eps == "argument" else repr(norm.eps)
-    root = f"sqrt({s} + {eps})"
-    if norm.eps_placement == "outside_sqrt":
-        root = f"(sqrt({s}) + {eps})"
-    y = f"{centred} / {root}"
-    if norm.has_weight:
-        offset, w = norm.affine.weight_offset, names["w"]
-        y += f" * ({offset} + {w})" if offset else f" * {w}"
-    if norm.affine.bias:
-        y += f" + {names['b']}"
-    if norm.residual == "post_add":
-        y = f"{names['r']} + {y}"
-    return [*lines, f"y = {y}"]
+    """The norm in a few lines of notation, with these names of its inputs."""
+    graph, lines, row = plan.graph, [], "x"
+    for node in graph.prologue:
+        if node.step.rounds_to is None or node.step.operands:
+            value = _told(node, {"x": row}, names)
+            kept = node.step.returned or node is graph.prologue[-1]
+            row = node.out if kept else f"({value})"
+            lines += [f"{row} = {value}"] if kept else []
+    eps = "eps" if plan.norm.eps == "argument" else repr(plan.norm.eps)
+    notation = graph.statistic.notation.format(x=row, eps=eps)
+    if plan.norm.output == "factor":
+        return [*lines, f"factor = 1 / {notation.split(' / ', 1)[1]}"]
+    made = {"x_hat": _X_HAT}
+    for node in graph.epilogue:
+        source = made[node.source]
+        if node.step.rounds_to is not None:
+            made[node.out] = source
+            continue
+        known = {"x": source, "numerator": source, "row_gain": "w"}
+        made[node.out] = _told(node, known, names)
+    for t, value in graph.results.items():
+        if value in made:
+            lines.append(f"{t} = {made[value].replace(_X_HAT, notation)}")
+    return lines
+
+
+#: Stands for x_hat in a formula; ``x^2`` is no Python.
+_X_HAT = "x_hat_"
+
+
+def _told(node: Node, known: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """The value of a step, with its helper values in place."""
+    operands = {o.name: names[o.name] for o in node.step.operands}
+    helpers = {h.name: in_prose(h.value) for h in node.step.helpers}
+    text = in_prose(node.step.value)
+    return substitute(substitute(text, {**helpers, **known}), operands)
 
 
 def gradients(plan: NormPlan) -> list[str]:
     """The backward pass in notation, from what the kernel reads to what it stores."""
-    means = {mean.name: f"mean({mean.term})" for mean in plan.adjoint.means}
-    prose = {value.name: value.prose for value in plan.graph.statistic.values}
-    prose |= {value.name: value.prose for value in plan.graph.statistic.adjoint_values}
+    means = {mean.name: _reduced(mean) for mean in plan.adjoint.means}
     lines = []
     for line in plan.backward_kernels[0].replayed:
-        text = line.formula
-        if line.target in prose:
-            text = substitute(prose[line.target], plan.graph.known)
+        text = in_prose(line.formula)
         lines.append(f"{line.target} = {text}{_in(plan.graph, line.dtype)}")
     for line in plan.adjoint.lines:
-        known = {**means, "eps": plan.graph.eps}
-        text = substitute(prose.get(line.target, line.formula), known)
+        text = in_prose(substitute(line.formula, {**means, "N": "H"}))
         if line.accumulates:
             text = f"sum over rows of {text}"
         lines.append(f"{line.target} = {text}")
     return lines
+
+
+def _reduced(mean: Reduction) -> str:
+    """A reduction in notation: a mean, or a sum divided by another count."""
+    if mean.over == "N":
+        return f"mean({mean.term})"
+    return f"sum({mean.term})" + (f" / ({mean.over})" if mean.over else "")
 
 
 def _in(graph: Graph, dtype: Dtype) -> str:
@@ -128,18 +171,19 @@ def _in(graph: Graph, dtype: Dtype) -> str:
 def function_docstring(plan: NormPlan) -> list[str]:
     """Shapes, dtypes, the numerics contract, and errors of the public function."""
     graph, x = plan.graph, _listed(plan.norm.dtype)
-    lines = [*wrap(summary(plan), 7), "", *(f"    {line}" for line in formula(plan))]
-    lines += ["", "Args:"]
-    shape, column, which = "[..., H]", "[H]", f" H is {length(plan).words}."
+    lines = [*wrap(summary(plan), 7), "", *_told_at(8, formula(plan)), "", "Args:"]
+    columns, which = "H", f" H is {length(plan).words}."
     if len(plan.norm.lengths) == 1:
-        shape, column, which = (
-            f"[..., {plan.norm.lengths[0]}]",
-            f"[{plan.norm.lengths[0]}]",
-            "",
-        )
+        columns, which = str(plan.norm.lengths[0]), ""
+    shape = x_shape(plan, columns)
     about = {"x": f"{shape}, {x}. Its rows may be strided.{which}"}
     for t in plan.tensors[1:]:
-        at = shape if graph.tensors[t] == "element" else column
+        at = {
+            ELEMENT: shape,
+            HEAD: f"[heads, {columns}]",
+            GROUP: f"[{plan.norm.group_size}]",
+            SAMPLE: f"[samples, {columns}] or [samples, 1, ..., {columns}]",
+        }.get(graph.tensors[t], f"[{columns}]")
         about[ARGUMENTS[t]] = f"{at}, {_allowed(graph, t)}."
     if plan.norm.residual_in_place:
         about["residual"] += (
@@ -151,15 +195,17 @@ def function_docstring(plan: NormPlan) -> list[str]:
     for name in plan.arguments:
         lines += [f"    {line}" for line in wrap(f"{name}: {about[name]}", 8, 4)]
     lines += ["", "Returns:"]
+    row = {ROW: x_shape(plan, "1")}
     made = {
-        RESULTS[t]: f"{shape}, {_dtype(graph, graph.dtypes[t])}, contiguous."
+        RESULTS[t]: f"{row.get(graph.spaces[t], shape)}, "
+        f"{_dtype(graph, graph.dtypes[t])}, contiguous."
         for t in graph.results
         if t not in graph.overwrites
     }
     made |= {RESULTS[t]: "the residual's memory." for t in graph.overwrites}
     for name in plan.results:
-        text = f"{name}: {made.get(name, '[...], float32, not differentiable.')}"
-        lines += [f"    {line}" for line in wrap(text, 8, 4)]
+        about_it = made.get(name, f"{_rows(plan)}, float32, not differentiable.")
+        lines += [f"    {line}" for line in wrap(f"{name}: {about_it}", 8, 4)]
     lines += ["", "Numerics:"]
     for text in numerics(plan):
         lines += [f"    {line}" for line in wrap(text, 8, 4)]
@@ -167,6 +213,13 @@ def function_docstring(plan: NormPlan) -> list[str]:
     for text in errors(plan):
         lines += [f"    {line}" for line in wrap(text, 8, 4)]
     return lines
+
+
+def _rows(plan: NormPlan) -> str:
+    """The shape of a statistic."""
+    if plan.norm.axis == "channel":
+        return "[samples, ...]"
+    return "[..., groups]" if plan.norm.group_size is not None else "[...]"
 
 
 def errors(plan: NormPlan) -> list[str]:
@@ -192,12 +245,14 @@ def numerics(plan: NormPlan) -> list[str]:
             lines.append(_statistic(graph))
             continue
         source = ARGUMENTS.get(node.source, node.source)
-        names = {**ARGUMENTS, "x": source}
+        names = {**ARGUMENTS, "x": source, "numerator": graph.numerator}
+        used = _used(node)
         for helper in node.step.helpers:
-            to = graph.dtypes[helper.rounds_to] if helper.rounds_to else FLOAT32
-            made = substitute(helper.value, names)
-            lines.append(f"{helper.name} = {made}, {_rounded(graph, to)}.")
-        text = substitute(node.step.value, names)
+            if helper.name in used:
+                made = substitute(in_prose(helper.value), names)
+                to = _rounded(graph, graph.helper_dtype(helper))
+                lines.append(f"{helper.name} = {made}, {to}.")
+        text = substitute(in_prose(node.step.value), names)
         lines.append(f"{node.out} = {text}, {_rounded(graph, node.dtype)}.")
     for t, value in graph.results.items():
         dtype = next(node.dtype for node in graph.nodes if node.out == value)
@@ -212,19 +267,30 @@ def numerics(plan: NormPlan) -> list[str]:
     return lines
 
 
+def _used(node: Node) -> frozenset[str]:
+    """The names that a step's value reads, as it is told."""
+    return names(in_prose(node.step.value))
+
+
 def _statistic(graph: Graph) -> str:
     """From the rows to x_hat, step by step."""
-    made, shown = graph.statistic, []
-    for mean in made.means:
-        shown.append(f"{mean.name} = mean({substitute(mean.term, graph.known)})")
-        shown += [
-            f"{value.name} = {substitute(value.prose, graph.known)}"
-            for value in made.values
-            if mean.name in names(value.prose)
-        ]
-    shown.append(f"rstd = {substitute(made.rstd.prose, graph.known)}")
-    shown.append(f"x_hat = {substitute(made.x_hat, graph.known)}")
+    shown = []
+    for part in graph.statistic.parts:
+        if isinstance(part, Reduction):
+            mean = replace(part, term=substitute(part.term, graph.known))
+            shown.append(f"{mean.name} = {_reduced(mean)}")
+        else:
+            shown.append(_value(graph, part))
+    shown.append(_value(graph, graph.statistic.x_hat))
+    if graph.norm.out == "factor":
+        shown[-1] = f"factor = {graph.statistic.factor}"
     return f"In float32: {', '.join(shown)}."
+
+
+def _value(graph: Graph, value: Value) -> str:
+    rounded = f" rounded to {_dtype(graph, graph.dtypes['x'])}" if value.rounds else ""
+    formula = in_prose(substitute(value.formula, graph.known))
+    return f"{value.name} = {formula}{rounded}"
 
 
 def _rounded(graph: Graph, dtype: Dtype) -> str:
@@ -260,8 +326,8 @@ def _listed(names: Iterable[str]) -> str:
 
 def kernel_docstring(kernel: Kernel, title: str, formulas: Iterable[str]) -> list[str]:
     """A sentence, the formulas, how rows are mapped, and every argument."""
-    formulas = [f"    {line}" for text in formulas for line in wrap(text, 8, 4)]
-    lines = [*wrap(title, 7), "", *formulas, "", *wrap(kernel.how, 4), "", "Args:"]
+    told = _told_at(8, formulas)
+    lines = [*wrap(title, 7), "", *told, "", *wrap(kernel.how, 4), "", "Args:"]
     for argument in kernel.arguments:
         lines += _argument(argument)
     return lines

@@ -1,0 +1,206 @@
+"""Where a program stands: its rows, its sample of a batch, its group of columns.
+
+Strategies know rows alone.  A sample, or a group of columns, is one more axis of the
+grid: before anything else, a kernel moves its pointers to the first row of the sample
+and the first column of the group, and what follows is a norm of plain rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from normgen.graph import Graph
+from normgen.spaces import GROUP, HEAD, SAMPLE, Space
+from normgen.spec import Norm
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer of a kernel: how what it points to is laid out, and whether it may be
+    None."""
+
+    kind: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The axes beside the programs of a row, and what the sizes of a row are called.
+
+    ``length`` columns are normalized together, of a row of ``row_size``.  ``channel``
+    rows lie across their memory: a column is a plane of n_rows adjacent values.
+    """
+
+    samples: bool
+    groups: bool
+    channel: bool
+    length: str
+    row_size: str
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes after the first, by the host's names of their sizes."""
+        named = {"n_samples": self.samples, "n_groups": self.groups}
+        return tuple(name for name, there in named.items() if there)
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The constexprs of the sizes of a row."""
+        return tuple(dict.fromkeys((self.row_size, self.length)))
+
+    @property
+    def input_kind(self) -> str:
+        """How inputs lie in memory: planes lie like results."""
+        return "output" if self.channel else "input"
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The integers that moving the pointers takes."""
+        return ("n_rows",) if self.samples else ()
+
+    @property
+    def statistic_row(self) -> str:
+        """The index of a row's statistics."""
+        return f"row * {self._count('n_groups')}" if self.groups else "row"
+
+    @property
+    def docs(self) -> dict[str, str]:
+        """What arguments are, where the axes make a difference."""
+        made = {}
+        if self.samples:
+            made["n_rows"] = "how many rows a sample has"
+        if self.channel:
+            made["n_rows"] = "how many rows, adjacent in memory, a sample has"
+            made["ALIGNMENT"] = (
+                "16 where all pointers and planes are aligned to 16 bytes, else 1"
+            )
+        if self.row_size == "ROW_SIZE":
+            made["ROW_SIZE"] = "the length of all heads together"
+            made["HIDDEN_SIZE"] = "the length of a head"
+        if self.length == "GROUP_SIZE":
+            made["GROUP_SIZE"] = "the length of a group"
+        return made
+
+    def row_doc(self, tensor: str) -> str:
+        """How the rows of an input lie in memory."""
+        if self.channel:
+            return self.output_doc
+        return f"[{self._rows}, {self.row_size}], rows {tensor}_row_stride apart"
+
+    @property
+    def output_doc(self) -> str:
+        """The shape of what is stored row by row."""
+        if self.channel:
+            return f"[samples, {self.row_size}, n_rows], contiguous"
+        return f"[{self._rows}, {self.row_size}], contiguous"
+
+    @property
+    def statistic_doc(self) -> str:
+        """The shape of a statistic."""
+        groups = ", groups" if self.groups else ""
+        return f"[{self._rows}{groups}], float32"
+
+    def partial_doc(self, space: Space) -> str:
+        """The shape of partial sums."""
+        per = "samples, programs" if self.samples else "programs"
+        if space == SAMPLE:
+            per = "programs, samples"
+        return f"[{per}, {self.row_size}], float32: one row of sums a program"
+
+    def given_strides(
+        self, strided: Iterable[str], spaces: Mapping[str, Space]
+    ) -> tuple[str, ...]:
+        """Those of the strided tensors whose stride a kernel is told."""
+        return tuple(t for t in strided if not self.channel or spaces[t] == SAMPLE)
+
+    def column_doc(self, space: Space, tensor: str) -> str:
+        """The shape of what is loaded once a program."""
+        if space == SAMPLE:
+            return f"[samples, {self.row_size}], rows {tensor}_row_stride apart"
+        return f"[{self.length if space == GROUP else self.row_size}]"
+
+    @property
+    def _rows(self) -> str:
+        return "samples * n_rows" if self.samples else "n_rows"
+
+    def _count(self, axis: str) -> str:
+        return f"tl.num_programs({self.axes.index(axis) + 1})"
+
+    def _place(self, name: str, axis: str) -> str:
+        return f"{name} = tl.program_id({self.axes.index(axis) + 1}).to(tl.int64)"
+
+    def partial_rows(self, space: Space) -> str:
+        """How far apart the partial sums of two programs are."""
+        if space == SAMPLE:
+            return "sums_stride"
+        return self.row_size
+
+    def prelude(self, pointers: Mapping[str, Pointer]) -> tuple[str, ...]:
+        """The lines that move pointers to the sample and the group of a program."""
+        lines: list[str] = []
+        if self.samples:
+            lines.append(
+                "# A sample is a batch of rows: each pointer moves to its own."
+            )
+            lines.append(self._place("sample", "n_samples"))
+            steps = (
+                (n, p.optional, self._sample_step(n, p)) for n, p in pointers.items()
+            )
+            lines += _moves("sample", steps)
+            if any(p.kind == "sample_partial" for p in pointers.values()):
+                count = self._count("n_samples")
+                lines.append(f"sums_stride = {count} * {self.row_size}")
+        if self.groups:
+            lines.append("# A group is a row: each pointer moves to its first column.")
+            lines.append(self._place("group", "n_groups"))
+            steps = ((n, p.optional, self._group_step(p)) for n, p in pointers.items())
+            lines += _moves("group", steps)
+        return (*lines, "") if lines else ()
+
+    def _sample_step(self, name: str, pointer: Pointer) -> str:
+        return {
+            "input": f"n_rows * {name}_row_stride",
+            "output": f"n_rows * {self.row_size}",
+            "sample": f"{name}_row_stride",
+            "statistic": f"n_rows * {self._count('n_groups')}"
+            if self.groups
+            else "n_rows",
+            "sample_partial": self.row_size,
+            "partial": f"tl.num_programs(0) * {self.row_size}",
+            "column": "",
+            "group": "",
+        }[pointer.kind]
+
+    def _group_step(self, pointer: Pointer) -> str:
+        return {"statistic": "1", "group": ""}.get(pointer.kind, self.length)
+
+
+def _moves(index: str, steps: Iterable[tuple[str, bool, str]]) -> list[str]:
+    lines = []
+    for name, optional, step in steps:
+        if not step:
+            continue
+        moved = index if step == "1" else f"{index} * {step}"
+        line = f"{name}_ptr += {moved}"
+        lines += [f"if {name}_ptr is not None:", f"    {line}"] if optional else [line]
+    return lines
+
+
+def grid(norm: Norm, graph: Graph) -> Grid:
+    """The grid of a norm's kernels."""
+    spaces = set(graph.tensors.values())
+    sizes = ("HIDDEN_SIZE", "HIDDEN_SIZE")
+    if norm.group_size is not None:
+        sizes = ("GROUP_SIZE", "HIDDEN_SIZE")
+    if HEAD in spaces:
+        sizes = ("HIDDEN_SIZE", "ROW_SIZE")
+    channel = norm.axis == "channel"
+    length, row_size = sizes
+    return Grid(
+        samples=SAMPLE in spaces or channel,
+        groups=length != row_size,
+        channel=channel,
+        length=length,
+        row_size=row_size,
+    )
