@@ -109,7 +109,7 @@ def unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def check_present(value: Any) -> Any:
     if value is ABSENT:
-        raise error("required field is missing")
+        raise PydanticCustomError("missing", "required field is missing")
     return value
 
 
