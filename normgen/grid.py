@@ -7,7 +7,7 @@ and the first column of the group, and what follows is a norm of plain rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from normgen.graph import Graph
@@ -144,46 +144,45 @@ class Grid:
                 "# A sample is a batch of rows: each pointer moves to its own."
             )
             lines.append(self._place("sample", "n_samples"))
-            steps = (
-                (n, p.optional, self._sample_step(n, p)) for n, p in pointers.items()
-            )
-            lines += _moves("sample", steps)
+            lines += _moves(pointers, self._to_sample)
             if any(p.kind == "sample_partial" for p in pointers.values()):
                 count = self._count("n_samples")
                 lines.append(f"sums_stride = {count} * {self.row_size}")
         if self.groups:
-            lines.append("# A group is a row: each pointer moves to its first column.")
+            lines.append(
+                "# A group of columns is a row: pointers move to its first one."
+            )
             lines.append(self._place("group", "n_groups"))
-            steps = ((n, p.optional, self._group_step(p)) for n, p in pointers.items())
-            lines += _moves("group", steps)
+            lines.append(f"first_col = group * {self.length}")
+            lines += _moves(pointers, self._to_group)
         return (*lines, "") if lines else ()
 
-    def _sample_step(self, name: str, pointer: Pointer) -> str:
+    def _to_sample(self, name: str, kind: str) -> str | None:
+        rows = f"sample * n_rows * {self._count('n_groups')}" if self.groups else None
         return {
-            "input": f"n_rows * {name}_row_stride",
-            "output": f"n_rows * {self.row_size}",
-            "sample": f"{name}_row_stride",
-            "statistic": f"n_rows * {self._count('n_groups')}"
-            if self.groups
-            else "n_rows",
-            "sample_partial": self.row_size,
-            "partial": f"tl.num_programs(0) * {self.row_size}",
-            "column": "",
-            "group": "",
-        }[pointer.kind]
+            "input": f"sample * n_rows * {name}_row_stride",
+            "output": f"sample * n_rows * {self.row_size}",
+            "sample": f"sample * {name}_row_stride",
+            "statistic": rows or "sample * n_rows",
+            "sample_partial": f"sample * {self.row_size}",
+            "partial": f"sample * tl.num_programs(0) * {self.row_size}",
+        }.get(kind)
 
-    def _group_step(self, pointer: Pointer) -> str:
-        return {"statistic": "1", "group": ""}.get(pointer.kind, self.length)
+    def _to_group(self, name: str, kind: str) -> str | None:
+        return {"statistic": "group", "group": None}.get(kind, "first_col")
 
 
-def _moves(index: str, steps: Iterable[tuple[str, bool, str]]) -> list[str]:
+def _moves(
+    pointers: Mapping[str, Pointer], offset: Callable[[str, str], str | None]
+) -> list[str]:
     lines = []
-    for name, optional, step in steps:
-        if not step:
-            continue
-        moved = index if step == "1" else f"{index} * {step}"
-        line = f"{name}_ptr += {moved}"
-        lines += [f"if {name}_ptr is not None:", f"    {line}"] if optional else [line]
+    for name, pointer in pointers.items():
+        distance = offset(name, pointer.kind)
+        line = f"{name}_ptr += {distance}"
+        if distance is not None and pointer.optional:
+            lines += [f"if {name}_ptr is not None:", f"    {line}"]
+        elif distance is not None:
+            lines.append(line)
     return lines
 
 

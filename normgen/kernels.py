@@ -17,6 +17,7 @@ from normgen.layout import WIDTH
 from normgen.notation import in_triton
 from normgen.spaces import Space
 from normgen.statistics import Reduction
+from normgen.steps import BRANCH, SCALE, SCALE2, SHIFT, SHIFT2
 
 #: how far in the lines of a sweep stand at most
 DEEPEST = 12
@@ -206,7 +207,7 @@ def arguments(
 ) -> tuple[Argument, ...]:
     """An argument list in its order: tensors, strides, sizes, constexprs."""
     docs = {**DOCS, **grid.docs}
-    made = [Argument(f"{name}_ptr", doc) for name, doc in tensors.items()]
+    made = [Argument(f"{name}_ptr", _said(name, doc)) for name, doc in tensors.items()]
     made += [Argument(f"{name}_row_stride", "", "tl.int64") for name in strided]
     made += [Argument(name, docs[name]) for name in dict.fromkeys(sizes)]
     for name in (*grid.constants, *roundings, "ALIGNMENT", *constants):
@@ -214,6 +215,12 @@ def arguments(
             Argument(name, docs.get(name) or _rounding_doc(name), "tl.constexpr")
         )
     return tuple(made)
+
+
+def _said(name: str, doc: str) -> str:
+    """What a tensor is, where its letter does not tell."""
+    meaning = {o.name: o.argument for o in (SCALE, SHIFT, SCALE2, SHIFT2, BRANCH)}
+    return f"{meaning[name]}, {doc}" if name in meaning else doc
 
 
 def _rounding_doc(name: str) -> str:

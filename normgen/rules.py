@@ -117,9 +117,9 @@ def _operands(norm: Norm) -> Conflicts:
     modulated_twice = modulation is not None and modulation.second
     if modulated_twice and norm.second_affine:
         yield "modulation.second", "there is a second affine part already"
-    if modulation is not None and modulation.operands == "shift":
-        if modulation.factor != "one_plus":
-            yield "modulation.factor", "there is no scale it could apply to"
+    shifts = modulation is not None and modulation.operands == "shift"
+    if shifts and modulation is not None and modulation.factor != "one_plus":
+        yield "modulation.factor", "there is no scale it could apply to"
     if norm.second_affine or modulated_twice:
         if norm.gate is not None and norm.gate.position == "after":
             yield "gate", "a gate after the norm has one result to multiply"
