@@ -123,15 +123,23 @@ def _has_bfloat16_parameters(norm: Norm) -> bool:
     return learned and (as_x or norm.affine.dtype == "bfloat16")
 
 
+#: what a spec may say of a norm that torch.nn.functional has too
+_OF_TORCH = {
+    *("name", "variant", "hidden_size", "dtype", "eps", "affine", "save_stats"),
+    *("backward", "strategy", "batch_invariant", "replaces"),
+}
+
+
 def _is_torchs_own(norm: Norm) -> bool:
     """Whether torch.nn.functional has this very norm."""
+    said = norm.model_dump(exclude_defaults=True)
+    affine = norm.affine
     return (
-        norm.residual == "none"
-        and norm.rounding.normalized == norm.rounding.affine == "none"
-        and norm.out_dtype == "same"
-        and norm.eps_placement == "inside_sqrt"
+        norm.variant != "l2_norm"
+        and set(said) <= _OF_TORCH
+        and set(said.get("affine", {})) <= {"weight", "bias", "dtype"}
         and norm.save_stats != "always"
-        and norm.affine.dtype in ("any", "same")
-        and not norm.affine.weight_offset
-        and not (norm.variant == "rms_norm" and norm.affine.bias)
+        and affine.dtype in ("any", "same")
+        and affine.weight in ("vector", "none")
+        and not (norm.variant == "rms_norm" and affine.bias)
     )

@@ -51,11 +51,12 @@ def _lines(norm: dict[str, Any]) -> Iterator[str]:
     yield from ("", "  Bytes moved, parameters aside")
     yield from map(_traffic, norm["traffic"])
     yield from ("", "  Launch")
-    why = ""
+    shown = None
     for launch in norm["launches"]:
-        if launch["why"] != why:
-            why = launch["why"]
-            yield f"      {launch['direction']}, {launch['strategy']}: {why}"
+        way = (launch["direction"], launch["strategy"])
+        if way != shown:
+            shown = way
+            yield f"      {', '.join(way)}: {launch['why']}"
         yield _launch(launch)
     if norm["advice"]:
         yield from ("", "  Advice")
