@@ -43,13 +43,13 @@ RULES: dict[tuple[Direction, str], Rule] = {
     ),
     ("forward", "channel"): Rule(
         8192,
-        16,
-        "Columns far apart, rows adjacent: 8 rows or more, as wide as loads are.",
+        32,
+        "Columns far apart, rows adjacent: 16 rows or more, 32 values a thread.",
     ),
     ("backward", "channel"): Rule(
-        8192,
-        16,
-        "Columns far apart, rows adjacent: 8 rows or more, as wide as loads are.",
+        4096,
+        32,
+        "Columns far apart, rows adjacent: 16 rows or more, half a forward tile.",
     ),
     ("backward", "rows"): Rule(
         4096,
@@ -71,8 +71,8 @@ THREADS_PER_WARP = 32
 MAX_WARPS = 16
 #: Of one row, Triton 3.6 folds the pointers to a scalar and cannot compile their hints.
 MIN_ROWS = 2
-#: Rows that are adjacent in memory: 16 bytes of 2 each are one load.
-MIN_ADJACENT_ROWS = 8
+#: Rows that are adjacent in memory: 16 of 2 bytes fill a sector of 32.
+MIN_ADJACENT_ROWS = 16
 #: What a multiprocessor's backward programs hold together, by values of a tile.
 RESIDENT_VALUES = 8192
 MAX_PROGRAMS = 16
