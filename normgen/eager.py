@@ -75,7 +75,8 @@ class _Reference:
         if step.promotes == WIDE and self._dtype(node.source) != FLOAT32:
             source = f"{source}.to(compute)"
         numerator = self._named(self.graph.numerator)
-        text = substitute(value, {**known, "x": source, "numerator": numerator})
+        known |= {"x": source, "numerator": numerator, "root_n": self._root(source)}
+        text = substitute(value, known)
         if step.rounds_to is not None:
             text = text if is_primary(text) else f"({text})"
             text += f".to({self._torch(node.dtype)})"
@@ -181,6 +182,11 @@ class _Reference:
         statistics = graph.statistic.saved if self.norm.save_stats == "always" else ()
         self.lines += [f"{name} = {name}.squeeze(-1).detach()" for name in statistics]
         self.lines.append(f"return {', '.join([*returned.values(), *statistics])}")
+
+    def _root(self, row: str) -> str:
+        """The root of the row length that a statistic is taken of."""
+        size = self.norm.group_size
+        return f"{row}.shape[-1] ** 0.5" if size is None else f"{size} ** 0.5"
 
     def _known(self, source: str) -> dict[str, str]:
         return {"x": source, "eps": self.graph.eps}

@@ -37,7 +37,7 @@ LARGEST_CHANNEL_ROW = 4096
 #: words of a name that stand in capitals in the name of its class
 _ACRONYMS = {"rms": "RMS", "qk": "QK", "q": "Q", "k": "K", "ln": "LN"}
 _RESERVED = {
-    *("torch", "triton", "tl", "self", "patch", "unpatch"),
+    *("torch", "triton", "tl", "self", "patch", "unpatch", "PatchReport"),
     *("x", "weight", "bias", "weight2", "bias2", "residual", "gate", "scale", "shift"),
     *("scale2", "shift2", "branch_scale", "eps", "mean", "rstd", "std", "rms", "norm"),
     *keyword.kwlist,
@@ -97,6 +97,10 @@ def check_name(name: str) -> str:
 def check_class_path(path: str) -> str:
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", path):
         raise error(f"{path!r} is no path of a class, such as package.module.Class")
+    package, _, name = path.rpartition(".")
+    if package == "torch.nn":
+        defined = f"torch.nn.modules.normalization.{name}"
+        raise error(f"{path!r} is a second name of a class; write {defined}")
     return path
 
 

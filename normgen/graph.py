@@ -215,7 +215,7 @@ def place(
         if step.replayed and result != tensors["r"]:  # what is stored is what is read
             result = tensors["r"]
             step = replace(step, rounds_to=result)
-        if nodes and step.rounds_to and dtypes.store_rounds_alike(dtype, result):
+        if nodes and step.is_cast and dtypes.store_rounds_alike(dtype, result):
             nodes[-1] = replace(nodes[-1], rounded=False)
         nodes.append(Node(step, source, step.out, result))
         source, dtype = step.out, result
@@ -224,7 +224,7 @@ def place(
 
 def end(nodes: list[Node], stored: Dtype, out: str) -> list[Node]:
     """The last node is a result, left unrounded where the store rounds alike."""
-    while nodes and nodes[-1].step.rounds_to is not None:
+    while nodes and nodes[-1].step.is_cast:
         if not dtypes.store_rounds_alike(nodes[-1].dtype, stored):
             break
         nodes = nodes[:-1]

@@ -176,7 +176,9 @@ class Slicer:
         return tuple(text for line in lines for text in self._texts(line))
 
     def _texts(self, line: Line) -> tuple[str, ...]:
-        formula = in_triton(substitute(line.formula, {"N": self.grid.length}))
+        length = self.grid.length
+        sizes = {"N": length, "root_n": f"{length} ** 0.5"}
+        formula = in_triton(substitute(line.formula, sizes))
         if line.dtype == FLOAT32:
             return (f"{line.target} = {formula}",)
         cast = f".to({self._dtype(line)}).to(tl.float32)"

@@ -7,6 +7,7 @@ A formula is an expression over names with ``+ - * /``, comparisons and the func
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -77,6 +78,7 @@ def _printed(
 ) -> str:
     tree = ast.parse(formula, mode="eval")
     text = ast.unparse(_Printer(language, division).visit(tree))
+    text = re.sub(r"(?<![\w.\]])(\w+) \*\* ", r"\1**", text)
     return text.replace("'", '"')
 
 

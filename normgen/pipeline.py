@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -62,7 +61,7 @@ def prologue(norm: Norm, tensors: Mapping[str, Dtype]) -> list[Step]:
         made += branch_scale(norm)
         made.append(s.residual_sum(norm.residual_scale, norm.residual_sum == "rounded"))
     if norm.affine.position == "before":
-        made.append(weigh(norm, s.WEIGHT))
+        made.append(replace(weigh(norm, s.WEIGHT), promotes=s.WIDE))
     if norm.gate is not None and norm.gate.position == "before":
         made.append(gate(norm))
     cast = {"none": FLOAT32, "io": tensors["x"], "weight": tensors["w"]}
@@ -141,12 +140,9 @@ def cast(norm: Norm, out: str, tensors: Mapping[str, Dtype]) -> list[Step]:
     return [s.rounding(out, tensors["x"])] if norm.rounding.affine == "io" else []
 
 
-def constant_scale(norm: Norm) -> float:
+def constant_scale(norm: Norm) -> str:
     """The constant factor of x_hat."""
-    if norm.scale == "sqrt_hidden_size":
-        return math.sqrt(norm.normalized_lengths[0])
-    assert isinstance(norm.scale, float)
-    return norm.scale
+    return "root_n" if norm.scale == "sqrt_hidden_size" else repr(norm.scale)
 
 
 def gate(norm: Norm) -> Step:
@@ -187,8 +183,7 @@ def branch_scale(norm: Norm) -> list[Step]:
     if branch is None:
         return []
     if branch.per is None:
-        assert branch.constant is not None
-        return [s.times("branched", branch.constant)]
+        return [s.times("branched", repr(branch.constant))]
     tensor = replace(s.BRANCH, space=_PER[branch.per], learned=branch.per == "channel")
     if branch.activation == "none":
         return [s.multiply("branched", tensor, precision=branch.precision)]

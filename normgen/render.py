@@ -16,6 +16,7 @@ from normgen.kernels import Kernel
 from normgen.launch import Direction
 from normgen.layout import laid_out
 from normgen.naming import ARGUMENTS
+from normgen.patching import PUBLIC, patching
 from normgen.plan import NormPlan, plan
 from normgen.spec import SpecFile
 from normgen.tables import Table, tables
@@ -42,6 +43,19 @@ HELPERS = (
     "_check_in_place",
     "_check_eps",
     "_check_no_gradient",
+    "_REPLACED",
+    "_class_paths",
+    "_is_looked_for",
+    "_check_model",
+    "_check_plain",
+    "_stand_in_for",
+    "_check_settings",
+    "_columns_of",
+    "_hidden_size_of",
+    "_check_eps_of",
+    "_eps_of",
+    "_eps_values",
+    "_take_over",
 )
 
 
@@ -95,6 +109,8 @@ def render_body(spec: SpecFile) -> Body:
     plans = [plan(norm) for norm in spec.kernels]
     renderer = Renderer()
     parts = [part for one in plans for part in _norm_parts(one, renderer)]
+    if (facts := patching(plans)) is not None:
+        parts.append(renderer.render("host/patch.py.jinja", p=facts))
     helpers = _helpers(parts, renderer)
     text = renderer.render(
         "module.py.jinja", m=_module_facts(spec, plans, parts, helpers)
@@ -105,12 +121,13 @@ def render_body(spec: SpecFile) -> Body:
 def _module_facts(
     spec: SpecFile, plans: list[NormPlan], parts: list[str], helpers: dict[str, str]
 ) -> ModuleFacts:
-    functions = [name for p in plans for name in (p.name, f"{p.name}_reference")]
+    names = [n for p in plans for n in (p.class_name, p.name, f"{p.name}_reference")]
+    names += PUBLIC if patching(plans) else ()
     stubs = ("constexpr", "int64", *(["dtype"] if "_triton_dtype" in helpers else []))
     a_kernel = plans[0].forward_kernels[0].name
     return ModuleFacts(
         docstring=wording.module_docstring(spec, plans),
-        public=(*sorted(p.class_name for p in plans), *sorted(functions)),
+        public=tuple(sorted(names)),
         runtime_arguments=_runtime_arguments([*parts, *helpers.values()]),
         constants=[text for name, text in helpers.items() if name.isupper()],
         parts=parts,

@@ -177,6 +177,10 @@ def _outputs(norm: Norm) -> Conflicts:
             yield "statistics.columns", "the factor is of whole rows (output: factor)"
     if norm.replaces and norm.residual != "none":
         yield "replaces", "a module that takes a residual stands for no other"
+    modulation = norm.modulation
+    second = norm.second_affine or (modulation is not None and modulation.second)
+    if norm.replaces and (second or norm.save_stats == "always"):
+        yield "replaces", "a module that returns several tensors stands for no other"
 
 
 def _lengths(norm: Norm) -> Conflicts:

@@ -189,7 +189,9 @@ def layer_moment(norm: Norm) -> Moment:
         deviation = Value("deviation", "masked(x - mean)")
         s = Reduction("variance", "deviation * deviation", over, wide=True)
         centered = Value("centered", "masked(x - mean_io)", rounds=True)
-        parts = (mean, deviation, s, rounded, centered)
+        parts = (mean, deviation, s)
+        if norm.statistics.centered:
+            parts = (*parts, rounded, centered)
     else:
         centered = Value("centered", "masked(x - mean_io)", rounds=True)
         square = Value("square", "centered * centered", rounds=True)
@@ -200,16 +202,19 @@ def layer_moment(norm: Norm) -> Moment:
 
 
 def root_of(norm: Norm, s: str) -> tuple[Value, ...]:
-    """From s to the factor: one value in float32, or one for every rounding."""
+    """From s to the factor: one value in float32, else one for every rounding or, of
+    a clipped row, for every step."""
     made: list[tuple[str, str]] = []
     of_root = norm.eps_placement in OF_ROOT
     if norm.statistics.precision == "io_stepwise" or (_rounds(norm) and not of_root):
         made.append((f"{s}_io", s))
         s = f"{s}_io"
-    elementary = _clip if norm.max_norm is not None else _inverse
-    made += elementary(norm, s)
+    if norm.max_norm is not None:
+        made += _clip(norm, s)
+        return tuple(Value(*value, rounds=_rounds(norm)) for value in made)
+    made += _inverse(norm, s)
     if _rounds(norm):
-        return tuple(Value(name, formula, rounds=True) for name, formula in made)
+        return tuple(Value(*value, rounds=True) for value in made)
     folded = ""
     known: dict[str, str] = {}
     for name, formula in made:
@@ -223,7 +228,7 @@ def root_of(norm: Norm, s: str) -> tuple[Value, ...]:
 def _inverse(norm: Norm, s: str) -> list[tuple[str, str]]:
     denominator, divides = DENOMINATORS[norm.variant], norm.statistics.root == "sqrt"
     if norm.eps_placement == "none":
-        return [(denominator, f"root({s})")] if divides else [("rstd", f"rsqrt({s})")]
+        return [(denominator, f"sqrt({s})")] if divides else [("rstd", f"rsqrt({s})")]
     if norm.eps_placement in OF_ROOT:
         bound = {"outside_sqrt": "length + eps", "clamp_norm": "max(length, eps)"}
         made = [("length", f"root({s})"), (denominator, bound[norm.eps_placement])]
@@ -235,12 +240,14 @@ def _inverse(norm: Norm, s: str) -> list[tuple[str, str]]:
 
 
 def _clip(norm: Norm, s: str) -> list[tuple[str, str]]:
-    bound = "length" if norm.eps_placement == "none" else "length + eps"
+    length, bound = [("length", f"root({s})")], "length"
+    if norm.eps_placement != "none":
+        length.append(("bound", "length + eps"))
+        bound = "bound"
     return [
-        ("length", f"root({s})"),
-        ("bound", bound),
-        ("ratio", f"{norm.max_norm!r} / bound"),
-        ("factor", "min(ratio, 1.0)"),
+        *length,
+        ("ratio", f"{norm.max_norm!r} / {bound}"),
+        ("clip", "min(ratio, 1.0)"),
     ]
 
 
@@ -249,10 +256,13 @@ def slope_of(norm: Norm, factor: str) -> tuple[Value, ...]:
     near, divides = NEAR[norm.statistics.precision], norm.statistics.root == "sqrt"
     eps_factor = f"eps / {factor}" if divides else f"eps * {factor}"
     if norm.max_norm is not None:
-        limit = norm.max_norm
-        share = "0.0" if norm.eps_placement == "none" else f"{eps_factor} / {limit!r}"
+        limit, square = repr(norm.max_norm), repr(norm.max_norm * norm.max_norm)
+        if norm.eps_placement == "none":
+            free = f"projection / {square}"
+            return (Value("slope", f"where({factor} < 1.0, {free}, 0.0)"),)
         return (
-            Value("bounded", f"{limit * limit!r} * (1.0 - {share})"),
+            Value("share", f"1.0 - {eps_factor} / {limit}"),
+            Value("bounded", f"{square} * share"),
             Value("slope", f"where({factor} < 1.0, projection / bounded, 0.0)"),
         )
     if norm.eps_placement == "outside_sqrt":
@@ -273,7 +283,7 @@ def factor_adjoint(moment: Moment, factor: str, sloped: bool) -> str:
     with; the projection stands for df."""
     slope = "slope" if sloped else "projection"
     made = f"-{moment.deviation} * {slope} * {factor} * {factor} * {factor}"
-    return f"{made} / {moment.s.over}" if moment.s.over else made
+    return f"{made} / ({moment.s.over})" if moment.s.over else made
 
 
 def notation(norm: Norm) -> str:

@@ -70,6 +70,11 @@ class Step:
     returned: bool = False
     replayed: bool = False
 
+    @property
+    def is_cast(self) -> bool:
+        """Whether a step does nothing but round."""
+        return self.rounds_to is not None and self.value == "x"
+
 
 WEIGHT = Operand("w", "weight", COLUMN, learned=True)
 BIAS = Operand("b", "bias", COLUMN, learned=True)
@@ -94,9 +99,9 @@ def rounding(out: str, dtype: Dtype) -> Step:
     return Step(out=out, value="x", grads={"x": "dy"}, rounds_to=dtype)
 
 
-def times(out: str, number: float) -> Step:
+def times(out: str, number: str) -> Step:
     """x * number: a Python number takes no part in promotion."""
-    return Step(out, f"x * {number!r}", {"x": f"dy * {number!r}"})
+    return Step(out, f"x * {number}", {"x": f"dy * {number}"})
 
 
 def multiply(

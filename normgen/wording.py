@@ -117,7 +117,7 @@ def formula(plan: NormPlan, names: Mapping[str, str] = ARGUMENTS) -> list[str]:
         if node.step.rounds_to is not None:
             made[node.out] = source
             continue
-        known = {"x": source, "numerator": source, "row_gain": "w"}
+        known = {"x": source, "numerator": source, "row_gain": "w", **_SIZES}
         made[node.out] = _told(node, known, names)
     for t, value in graph.results.items():
         if value in made:
@@ -125,6 +125,7 @@ def formula(plan: NormPlan, names: Mapping[str, str] = ARGUMENTS) -> list[str]:
     return lines
 
 
+_SIZES = {"N": "H", "root_n": "sqrt(H)"}
 #: Stands for x_hat in a formula; ``x^2`` is no Python.
 _X_HAT = "x_hat_"
 
@@ -142,10 +143,10 @@ def gradients(plan: NormPlan) -> list[str]:
     means = {mean.name: _reduced(mean) for mean in plan.adjoint.means}
     lines = []
     for line in plan.backward_kernels[0].replayed:
-        text = in_prose(line.formula)
+        text = in_prose(substitute(line.formula, _SIZES))
         lines.append(f"{line.target} = {text}{_in(plan.graph, line.dtype)}")
     for line in plan.adjoint.lines:
-        text = in_prose(substitute(line.formula, {**means, "N": "H"}))
+        text = in_prose(substitute(line.formula, {**means, **_SIZES}))
         if line.accumulates:
             text = f"sum over rows of {text}"
         lines.append(f"{line.target} = {text}")
@@ -245,7 +246,7 @@ def numerics(plan: NormPlan) -> list[str]:
             lines.append(_statistic(graph))
             continue
         source = ARGUMENTS.get(node.source, node.source)
-        names = {**ARGUMENTS, "x": source, "numerator": graph.numerator}
+        names = {**ARGUMENTS, "x": source, "numerator": graph.numerator, **_SIZES}
         used = _used(node)
         for helper in node.step.helpers:
             if helper.name in used:

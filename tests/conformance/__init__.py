@@ -1,0 +1,1 @@
+"""Generated norms beside the classes of the model libraries, bit for bit."""
