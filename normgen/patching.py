@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class StandIn:
 class Replaced:
     """A class that is replaced: a key of the table, and what may stand for it."""
 
-    key: tuple[str, ...]
+    key: str
     stand_ins: tuple[StandIn, ...]
 
 
@@ -45,12 +46,12 @@ class Patching:
 
 def patching(plans: Sequence[NormPlan]) -> Patching | None:
     """The facts of ``patch``; None where no norm stands for another."""
-    made = [(plan.norm.replaces, _stand_in(plan)) for plan in plans]
-    paths = dict.fromkeys(path for replaces, _ in made for path in replaces)
-    if not paths:
+    made = [(p.norm.replaces, _stand_in(p)) for p in plans if p.norm.replaces]
+    if not made:
         return None
+    paths = dict.fromkeys(path for replaces, _ in made for path in replaces)
     return Patching(
-        stand_ins=tuple(one for replaces, one in made if replaces),
+        stand_ins=tuple(one for _, one in made),
         classes=tuple(
             Replaced(
                 key=_key(path),
@@ -79,10 +80,16 @@ def _stand_in(plan: NormPlan) -> StandIn:
 
 def _checks(plan: NormPlan) -> tuple[str, ...]:
     """What must agree with the spec beside the parameters."""
-    is_baked = "eps" not in plan.arguments and plan.norm.eps_placement != "none"
-    eps = (f"_check_eps_of(norm, {plan.norm.eps!r})",) if is_baked else ()
+    lines, group = [], plan.norm.group_size
+    if "eps" not in plan.arguments and plan.norm.eps_placement != "none":
+        lines.append(f"_check_eps_of(norm, {plan.norm.eps!r})")
+    if plan.norm.affine.weight != "per_group":
+        groups = () if group is None else (str(group),)
+        lines.append(f"_check_groups_of({', '.join(('norm', 'hidden_size', *groups))})")
     settings = [f"{name}={value}" for name, value in _settings(plan).items()]
-    return (*eps, *laid_out("_check_settings(", ["norm", *settings], ")", 4))
+    if settings:
+        lines += laid_out("_check_settings(", ["norm", *settings], ")", 4)
+    return tuple(lines)
 
 
 def _hidden_size(plan: NormPlan) -> str:
@@ -97,14 +104,10 @@ def _hidden_size(plan: NormPlan) -> str:
 def _settings(plan: NormPlan) -> dict[str, str]:
     """Attributes of other norms that must agree with the spec, where they are set."""
     norm, settings = plan.norm, {}
-    group = "hidden_size" if norm.group_size is None else str(norm.group_size)
-    settings["group_size"] = group
     if norm.variant == "layer_norm":
         order = "first" if norm.axis == "channel" else "last"
         settings["data_format"] = f'"channels_{order}"'
     if norm.gate is not None:
-        grouped = norm.group_size is not None
-        settings["n_groups"] = f"hidden_size // {group}" if grouped else "1"
         settings["norm_before_gate"] = str(norm.gate.position == "after")
         settings["activation"] = f'"{norm.gate.activation}"'
     return settings
@@ -119,14 +122,14 @@ def _dtypes(plan: NormPlan) -> list[str]:
     return [named.get(dtype, f"(torch.{dtype},)")]
 
 
-def _key(path: str) -> tuple[str, ...]:
+def _key(path: str) -> str:
     """The path of a class as a key of the table: in pieces where it is long."""
     if len(path) <= WIDTH - len(f'{INDENT}"": {{'):
-        return (f'"{path}"',)
+        return f'"{path}"'
     pieces, room = [""], WIDTH - len(f'{INDENT}{INDENT}""')
-    for part in path.replace(".", ".\n").split("\n"):
-        for at in range(0, len(part), room):
-            if len(pieces[-1] + part[at : at + room]) > room:
-                pieces.append("")
-            pieces[-1] += part[at : at + room]
-    return ("(", *(f'{INDENT}"{piece}"' for piece in pieces), ")")
+    for part in re.findall(rf"[^.]{{1,{room - 1}}}\.?", path):
+        if len(pieces[-1] + part) > room:
+            pieces.append("")
+        pieces[-1] += part
+    lines = ["(", *(f'{INDENT}"{piece}"' for piece in pieces), ")"]
+    return f"\n{INDENT}".join(lines)

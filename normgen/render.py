@@ -49,6 +49,7 @@ HELPERS = (
     "_check_model",
     "_check_plain",
     "_stand_in_for",
+    "_check_groups_of",
     "_check_settings",
     "_columns_of",
     "_hidden_size_of",
@@ -78,6 +79,7 @@ class HostFacts:
     reference_call: tuple[str, ...]
     autograd_call: tuple[str, ...]
     tables: tuple[Table, ...]
+    lengths: tuple[str, ...]
     forward: Function
     docstring: list[str]
     dtypes: str
@@ -200,6 +202,7 @@ def _host_facts(p: NormPlan) -> HostFacts:
         reference_call=interface.reference_call(p),
         autograd_call=interface.autograd_call(p),
         tables=tables(p),
+        lengths=interface.lengths(p),
         forward=forward_function(p),
         docstring=wording.function_docstring(p),
         dtypes=interface.x_dtypes(p),

@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "-o", "--output", metavar="FILE", help="default: specs/NAME.yaml"
     )
+    parser.add_argument(
+        "--replaces",
+        action="store_true",
+        help="name the classes that patch(model) shall replace",
+    )
     where.add_argument("--stdout", action="store_true", help="print the spec instead")
     parser.add_argument(
         "--force", action="store_true", help="overwrite a file that differs"
@@ -131,7 +136,7 @@ def _spec(args: argparse.Namespace) -> tuple[str, str]:
     where = args.model_type or relative(absolute(args.config), Path.cwd())
     config = {} if args.config is None else _read_config(args.config, where)
     model = _model(args, config, where)
-    text = spec_text(model, _origin(args))
+    text = spec_text(model, _origin(args), args.replaces)
     parse(text, where)
     return model.model_type, text
 

@@ -19,8 +19,10 @@ FUSED = {
 }
 
 
-def spec_text(model: Model, origin: str) -> str:
-    """The spec; ``origin`` says in a sentence where sizes and eps are from."""
+def spec_text(model: Model, origin: str, replaces: bool = False) -> str:
+    """The spec; ``origin`` says in a sentence where sizes and eps are from.
+
+    With ``replaces`` each entry names the classes that it can stand for."""
     lines = [MODELINE, *_comment(f"{model.model_type}. {origin}", "")]
     if model.assumed:
         taken = ", ".join(f"{k} {_scalar(v)}" for k, v in model.assumed.items())
@@ -30,6 +32,8 @@ def spec_text(model: Model, origin: str) -> str:
     lines += ["version: 1", "kernels:"]
     for i, entry in enumerate(model.entries):
         lines += ([""] if i else []) + list(_entry(entry))
+        paths = replaced(entry) if replaces else ()
+        lines += ["    replaces:", *(f"      - {p}" for p in paths)] if paths else []
     return "\n".join(lines) + "\n"
 
 
@@ -51,6 +55,16 @@ def _entry(entry: Entry) -> Iterator[str]:
     yield f"  - name: {entry.name}"
     for key, value in entry.fields.items():
         yield f"    {key}: {_flow(value)}"
+
+
+def replaced(entry: Entry) -> tuple[str, ...]:
+    """The classes of a norm's modules, each by the path where it is defined."""
+    if "residual" in entry.fields:
+        return ()
+    sources = (p.source for p in entry.places if p.modules and p.source is not None)
+    moved = {"torch.nn": "torch.nn.modules.normalization"}
+    paths = (source.rpartition(".") for source in sources)
+    return tuple(dict.fromkeys(f"{moved.get(m, m)}.{name}" for m, _, name in paths))
 
 
 def _place(place: Place) -> str:

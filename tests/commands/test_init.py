@@ -233,3 +233,22 @@ def test_what_the_spec_language_refuses_is_told_before_anything_is_written(
     assert (status, out) == (2, "")
     assert "hidden_size" in err
     assert snapshot(config.parent) == before
+
+
+def test_replaces_names_the_class_of_every_norm_that_is_a_module(run: Run) -> None:
+    status, text, _ = run("init", "qwen3_next", "--stdout", "--replaces")
+    assert status == 0
+    replaced = {norm.name: norm.replaces for norm in parse(text, "qwen3_next").kernels}
+    module = "transformers.models.qwen3_next.modeling_qwen3_next"
+    assert replaced == {
+        "rms_norm": (f"{module}.Qwen3NextRMSNorm",),
+        "add_rms_norm": (),
+        "qk_norm": (f"{module}.Qwen3NextRMSNorm",),
+        "gated_norm": (f"{module}.Qwen3NextRMSNormGated",),
+        "l2_norm": (),
+    }
+
+
+@pytest.mark.parametrize("model_type", sorted(families()))
+def test_every_type_can_say_what_it_replaces(model_type: str, run: Run) -> None:
+    assert run("init", model_type, "--stdout", "--replaces")[0] == 0
