@@ -250,5 +250,8 @@ def test_replaces_names_the_class_of_every_norm_that_is_a_module(run: Run) -> No
 
 
 @pytest.mark.parametrize("model_type", sorted(families()))
-def test_every_type_can_say_what_it_replaces(model_type: str, run: Run) -> None:
-    assert run("init", model_type, "--stdout", "--replaces")[0] == 0
+def test_every_spec_loads_with_what_it_replaces(model_type: str, run: Run) -> None:
+    status, text, _ = run("init", model_type, "--stdout")
+    told, more, _ = run("init", model_type, "--stdout", "--replaces")
+    assert told == status
+    assert len(more) >= len(text)
