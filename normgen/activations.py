@@ -28,9 +28,9 @@ class Activation:
 ACTIVATIONS = {
     "relu": Activation("relu(z)", "where(z > 0.0, 1.0, 0.0)", {}),
     "sigmoid": Activation(
-        "sigmoid(z)", "sigma * (1.0 - sigma)", {"sigma": "sigmoid(z)"}
+        "given_sigmoid(z, sigma)", "sigma * (1.0 - sigma)", {"sigma": "sigmoid(z)"}
     ),
-    "tanh": Activation("tanh(z)", "1.0 - bend * bend", {"bend": "tanh(z)"}),
+    "tanh": Activation("given_tanh(z, bend)", "1.0 - bend * bend", {"bend": "tanh(z)"}),
     "silu": Activation(
         "silu(z, sigma)", "sigma * (1.0 + z * (1.0 - sigma))", {"sigma": "sigmoid(z)"}
     ),

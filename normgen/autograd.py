@@ -10,7 +10,7 @@ from normgen.host import (
     saved_tensors,
     taken_dtypes,
 )
-from normgen.layout import laid_out
+from normgen.layout import WIDTH, laid_out, unpacked
 from normgen.naming import VARIABLES
 from normgen.plan import NormPlan
 
@@ -21,7 +21,8 @@ class Autograd:
 
     forward: tuple[str, ...]
     forward_call: tuple[str, ...]
-    saved: str
+    saving: tuple[str, ...]
+    saved: tuple[str, ...]
     attributes: tuple[str, ...]
     returned: str
     backward: tuple[str, ...]
@@ -51,13 +52,14 @@ def autograd(plan: NormPlan) -> Autograd:
     inputs = (VARIABLES[t] for t in (*kernel.elements, *kernel.columns))
     return Autograd(
         forward=laid_out("def forward(", ("ctx", *plan.arguments), "):", 4),
-        forward_call=laid_out(
-            f"{', '.join(forward_function(plan).results)} = _{plan.name}_forward(",
+        forward_call=unpacked(
+            forward_function(plan).results,
+            f"_{plan.name}_forward",
             (*plan.arguments, *keep),
-            ")",
             8,
         ),
-        saved=", ".join(saved_tensors(plan)),
+        saving=laid_out("ctx.save_for_backward(", saved_tensors(plan), ")", 8),
+        saved=_saved(saved_tensors(plan)),
         attributes=tuple(attributes),
         returned=", ".join(plan.results),
         backward=laid_out(
@@ -67,15 +69,15 @@ def autograd(plan: NormPlan) -> Autograd:
             4,
         ),
         absent=_absent(incoming, len(plan.arguments)),
-        backward_call=laid_out(
-            f"{', '.join(backward_function(plan).results)} = _{plan.name}_backward(",
+        backward_call=unpacked(
+            backward_function(plan).results,
+            f"_{plan.name}_backward",
             (
                 *inputs,
                 *(VARIABLES.get(t, t) for t, _ in kernel.saved),
                 *(f"ctx.{name}" for name in (*eps, *remembered)),
                 *_needs(plan),
             ),
-            ")",
             8,
         ),
         refusal=_refusal(
@@ -86,6 +88,16 @@ def autograd(plan: NormPlan) -> Autograd:
             [*gradients, *(["None"] if "eps" in plan.arguments else [])]
         ),
     )
+
+
+def _saved(tensors: tuple[str, ...]) -> tuple[str, ...]:
+    """The line or lines that take out what was saved."""
+    targets = ", ".join(tensors)
+    if len(f"{targets} = ctx.saved_tensors") <= WIDTH - 8:
+        return (f"{targets} = ctx.saved_tensors",)
+    if len(f"{targets} = (") <= WIDTH - 8:
+        return (f"{targets} = (", "    ctx.saved_tensors", ")")
+    return ("(", *(f"    {tensor}," for tensor in tensors), ") = ctx.saved_tensors")
 
 
 def _absent(incoming: tuple[str, ...], n_arguments: int) -> tuple[str, ...]:
@@ -121,9 +133,9 @@ def _absent_of_many(incoming: tuple[str, ...], n_arguments: int) -> tuple[str, .
 
 def _refusal(made: tuple[str, ...], inputs: tuple[str, ...]) -> tuple[str, ...]:
     """Gradients that hang on all they came from, and refuse a second derivative."""
-    target = ", ".join(made) if len(made) > 1 else f"({made[0]},)"
-    call = f"{target} = _OnceDifferentiable.apply("
-    return laid_out(call, (str(len(made)), *made, *inputs), ")", 12)
+    targets = made if len(made) > 1 else (f"({made[0]},)",)
+    items = (str(len(made)), *made, *inputs)
+    return unpacked(targets, "_OnceDifferentiable.apply", items, 12)
 
 
 def _needs(plan: NormPlan) -> list[str]:

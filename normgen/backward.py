@@ -11,7 +11,7 @@ from normgen.graph import Graph, Line
 from normgen.grid import Grid, Pointer
 from normgen.kernels import Kernel, Mean, Slicer, Sweep, arguments
 from normgen.notation import in_triton
-from normgen.spaces import ELEMENT, GROUP, ROW, SAMPLE, Space
+from normgen.spaces import ELEMENT, ROW, SAMPLE, Space
 from normgen.strategies import Strategy
 
 
@@ -55,6 +55,10 @@ class BackwardKernel(Kernel):
     first: tuple[Sweep, ...]
     second: Sweep
     replayed: tuple[Line, ...]
+
+    @property
+    def read_per_row(self) -> tuple[str, ...]:
+        return tuple(t for t, *_ in self.saved)
 
 
 def backward_kernel(
@@ -103,16 +107,15 @@ def backward_kernel(
     known_late = means | {line.target for line in late}
     late_sums = tuple(s for s in sums if names(s.formula) & known_late)
     strided = tuple(t for t in (*inputs, *columns) if spaces[t].is_strided)
-    kinds = {SAMPLE: "sample", GROUP: "group"}
-    sums_kinds = {SAMPLE: "sample_partial", GROUP: "partial"}
+    sums_kinds = {SAMPLE: "sample_partial"}
     return BackwardKernel(
         name=name,
-        how=strategy.how["backward"],
+        how=strategy.told("backward", grid.words),
         grid=grid,
         prelude=grid.prelude(
             {
                 **dict.fromkeys(inputs, Pointer(grid.input_kind)),
-                **{t: Pointer(kinds.get(spaces[t], "column")) for t in columns},
+                **{t: Pointer(grid.kind(spaces[t])) for t in columns},
                 **dict.fromkeys(saved, Pointer("statistic")),
                 **dict.fromkeys(elements, Pointer("output", optional=True)),
                 **{
@@ -128,6 +131,7 @@ def backward_kernel(
                 **{t: grid.row_doc(t) for t in inputs},
                 **{t: grid.column_doc(spaces[t], t) for t in columns},
                 **dict.fromkeys(saved, grid.statistic_doc),
+                **dict.fromkeys(incoming, grid.statistic_doc.removesuffix(", float32")),
                 **dict.fromkeys(elements, grid.output_doc + ", or None"),
                 **{
                     f"{s.gradient}_partial": grid.partial_doc(s.space) + ", or None"

@@ -6,8 +6,10 @@ kernels must round by a cast, torch's own type promotion does it here, as in mod
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from normgen import dtypes
 from normgen.dtypes import FLOAT32, Dtype
@@ -32,7 +34,7 @@ def reference_lines(norm: Norm, graph: Graph) -> list[str]:
     for node in graph.epilogue:
         writer.step(node)
     writer.results()
-    return _without_detour(writer.lines)
+    return _without_detour(_used(writer.lines))
 
 
 @dataclass
@@ -52,7 +54,8 @@ class _Reference:
         for t, space in self.graph.tensors.items():
             name = ARGUMENTS[t]
             if space == SAMPLE:
-                shape = "len(x), *[1] * (x.dim() - 2), -1"
+                size = "x.shape[1]" if self.norm.axis == "channel" else "x.shape[-1]"
+                shape = f"len(x), *[1] * (x.dim() - 2), {size}"
                 self.lines.append(f"{name} = {name}.reshape({shape})")
             if space == GROUP:
                 count = f"x.shape[-1] // {self.norm.group_size}"
@@ -103,29 +106,37 @@ class _Reference:
             self.lines.append(f"{source} = {source}.to(compute)")
         size = self.norm.group_size
         if size is not None:
-            for name in dict.fromkeys((source, wide)):
+            for name in dict.fromkeys((wide, source)):  # x itself as the last one
                 shape = f"-1, (x.shape[-1] // {size}, {size})"
                 self.lines.append(f"{name} = {name}.unflatten({shape})")
-        self._parts(source, wide)
+        unrounded = self._parts(source, wide)
         value = self.graph.norm.step.value
         if value != self.graph.statistic.factor:
             text = in_torch(substitute(value, self._known(source)))
-            text = f"({text}).flatten(-2)" if size is not None else text
+            if in_io and names(value) & unrounded:
+                text = f"({text}).to(dtype)"
+            if size is not None:
+                text = f"{text if is_primary(text) else f'({text})'}.flatten(-2)"
             self.lines.append(f"x_hat = {text}")
         self.known["x_hat"] = graph.norm.dtype
 
-    def _parts(self, source: str, wide: str) -> None:
-        unrounded: set[str] = set()
+    def _parts(self, source: str, wide: str) -> set[str]:
+        """The parts in order; those that torch leaves wider than the dtype of x."""
+        row_is_wide = self._dtype(self.graph.norm.source) != self.graph.dtypes["x"]
+        unrounded = {"x"} if row_is_wide else set()
         same: dict[str, str] = {}
         for part in self.graph.statistic.parts:
             if isinstance(part, Reduction):
                 row = wide if part.wide else source
                 self.lines.append(f"{part.name} = {self._reduction(part, row)}")
-                unrounded |= {part.name} if part.wide or self._in_float32 else set()
+                in_compute = part.wide or self._in_float32 or part.over == "N - 1"
+                if in_compute or names(part.term) & unrounded:
+                    unrounded.add(part.name)
             elif is_name(part.formula) and part.formula not in unrounded:
                 same[part.name] = part.formula  # torch has rounded it already
             else:
                 self.lines.append(self._value(part, source, wide, unrounded, same))
+        return unrounded
 
     @property
     def _in_float32(self) -> bool:
@@ -154,11 +165,15 @@ class _Reference:
         if mean.columns is not None:
             known["x"] = f"{row}[..., :{mean.columns}]"
         term = in_torch(substitute(mean.term, known))
-        term = term if is_name(term) else f"({term})"
+        if is_name(mean.term) and mean.term != "x" and mean.columns is not None:
+            term = f"{mean.term}[..., :{mean.columns}]"
+        term = term if is_primary(term) else f"({term})"
         if mean.over == "":
             return f"{term}.sum(-1, keepdim=True)"
         if mean.over == "N - 1":
-            return f"{term}.sum(-1, keepdim=True) / ({row}.shape[-1] - 1)"
+            # torch would round the sum, too, in the dtype of x
+            wide = "" if mean.wide or self._in_float32 else ", dtype=compute"
+            return f"{term}.sum(-1, keepdim=True{wide}) / ({row}.shape[-1] - 1)"
         return f"{term}.mean(-1, keepdim=True)"
 
     def results(self) -> None:
@@ -180,13 +195,23 @@ class _Reference:
             self.lines.append(f"{ARGUMENTS[owner]}.copy_({returned[t]})")
             returned[t] = ARGUMENTS[owner]
         statistics = graph.statistic.saved if self.norm.save_stats == "always" else ()
-        self.lines += [f"{name} = {name}.squeeze(-1).detach()" for name in statistics]
+        self.lines += map(self._kept, statistics)
         self.lines.append(f"return {', '.join([*returned.values(), *statistics])}")
 
     def _root(self, row: str) -> str:
         """The root of the row length that a statistic is taken of."""
         size = self.norm.group_size
         return f"{row}.shape[-1] ** 0.5" if size is None else f"{size} ** 0.5"
+
+    def _kept(self, statistic: str) -> str:
+        """The line that makes a statistic ready to be returned, in float32."""
+        if statistic == "mean" and self.norm.statistics.precision == "io_stepwise":
+            made = f"{self._named(self.graph.norm.source)}.to(compute).mean(-1)"
+        elif self.norm.rounding.rstd == "io" or not self._in_float32:
+            made = f"{statistic}.squeeze(-1).to(compute)"
+        else:
+            made = f"{statistic}.squeeze(-1)"
+        return f"{statistic} = {made}.detach()"
 
     def _known(self, source: str) -> dict[str, str]:
         return {"x": source, "eps": self.graph.eps}
@@ -206,6 +231,23 @@ class _Reference:
             return "dtype"
         atoms = {name: f"{host}.dtype" for name, host in ARGUMENTS.items()}
         return dtypes.in_torch(dtype, {**atoms, "x": "dtype"})
+
+
+def _used(lines: list[str]) -> list[str]:
+    """The lines but those that make a value which none after them reads."""
+    kept: list[str] = []
+    read: set[str] = set()
+    for line in reversed(lines):
+        statement = ast.parse(line.replace("return ", "", 1)).body[0]
+        made = {n.id for n in ast.walk(statement) if _is_target(n)}
+        if made <= read:
+            kept.append(line)
+            read |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+    return kept[::-1]
+
+
+def _is_target(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _without_detour(lines: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from functools import cache
 
@@ -26,7 +27,13 @@ class _Substitution(ast.NodeTransformer):
 def substitute(formula: str, formulas: Mapping[str, str]) -> str:
     """``formula`` with names replaced by formulas, parenthesised where needed."""
     tree = ast.parse(formula, mode="eval")
-    return ast.unparse(_Substitution(formulas).visit(tree))
+    return written(_Substitution(formulas).visit(tree))
+
+
+def written(tree: ast.AST) -> str:
+    """A formula as ``ruff format`` writes it: its quotes, and powers of names."""
+    text = ast.unparse(tree).replace("'", '"')
+    return re.sub(r"(?<![\w.\]])(\w+) \*\* ", r"\1**", text)
 
 
 def add(terms: list[str]) -> str:

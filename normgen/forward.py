@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from normgen.graph import Graph, Line
 from normgen.grid import Grid, Pointer
 from normgen.kernels import Kernel, Slicer, Store, Sweep, arguments
-from normgen.spaces import ELEMENT, GROUP, ROW, SAMPLE
+from normgen.spaces import ELEMENT, ROW
 from normgen.spec import Norm
 from normgen.strategies import Strategy
 
@@ -77,17 +77,16 @@ def forward_kernel(
     always = graph.statistic.saved if norm.save_stats == "always" else ()
     on_request = graph.statistic.saved if norm.statistics_on_request else ()
     rows = {t: graph.statistic.factor for t in graph.spaces if graph.spaces[t] == ROW}
-    kinds = {SAMPLE: "sample", GROUP: "group"}
     strided = tuple(t for t in graph.tensors if graph.tensors[t].is_strided)
     eps = {"eps"} & set[str]().union(*(line.uses for line in graph.lines))
     return ForwardKernel(
         name=name,
-        how=strategy.how["forward"],
+        how=strategy.told("forward", grid.words),
         grid=grid,
         prelude=grid.prelude(
             {
                 **dict.fromkeys(elements, Pointer(grid.input_kind)),
-                **{t: Pointer(kinds.get(graph.tensors[t], "column")) for t in columns},
+                **{t: Pointer(grid.kind(graph.tensors[t])) for t in columns},
                 **dict.fromkeys(outputs, Pointer("output")),
                 **dict.fromkeys((*rows, *always), Pointer("statistic")),
                 **dict.fromkeys(on_request, Pointer("statistic", optional=True)),

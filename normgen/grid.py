@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from normgen.graph import Graph
-from normgen.spaces import GROUP, HEAD, SAMPLE, Space
+from normgen.spaces import COLUMN, GROUP, HEAD, SAMPLE, Space
 from normgen.spec import Norm
 
 
@@ -45,6 +45,16 @@ class Grid:
         return tuple(name for name, there in named.items() if there)
 
     @property
+    def heads(self) -> bool:
+        """Whether the groups of a row are heads: they share what is no head's own."""
+        return self.row_size == "ROW_SIZE"
+
+    def kind(self, space: Space) -> str:
+        """How an operand lies that is loaded once a program."""
+        shared = (GROUP, COLUMN) if self.heads else (GROUP,)
+        return {SAMPLE: "sample", **dict.fromkeys(shared, "group")}.get(space, "column")
+
+    @property
     def constants(self) -> tuple[str, ...]:
         """The constexprs of the sizes of a row."""
         return tuple(dict.fromkeys((self.row_size, self.length)))
@@ -63,6 +73,30 @@ class Grid:
     def statistic_row(self) -> str:
         """The index of a row's statistics."""
         return f"row * {self._count('n_groups')}" if self.groups else "row"
+
+    @property
+    def unit(self) -> str:
+        """What a statistic is taken of."""
+        if not self.groups:
+            return "row"
+        return "head" if self.heads else "group"
+
+    @property
+    def words(self) -> dict[str, str]:
+        """How one tells what a program holds, for :meth:`Strategy.told`."""
+        if not self.groups:
+            return {
+                "several": "ROWS_PER_PROGRAM whole rows",
+                "whole": "one whole row",
+                "one": "one row",
+                "programs": "programs",
+            }
+        return {
+            "several": f"one {self.unit} of ROWS_PER_PROGRAM rows",
+            "whole": f"one {self.unit} of a row",
+            "one": f"one {self.unit} of a row",
+            "programs": f"programs a {self.unit}",
+        }
 
     @property
     def docs(self) -> dict[str, str]:
@@ -98,7 +132,7 @@ class Grid:
     @property
     def statistic_doc(self) -> str:
         """The shape of a statistic."""
-        groups = ", groups" if self.groups else ""
+        groups = f", {self.unit}s" if self.groups else ""
         return f"[{self._rows}{groups}], float32"
 
     def partial_doc(self, space: Space) -> str:
@@ -106,6 +140,9 @@ class Grid:
         per = "samples, programs" if self.samples else "programs"
         if space == SAMPLE:
             per = "programs, samples"
+            if self.heads:
+                shape = f"programs, heads, samples, {self.length}"
+                return f"[{shape}], float32: one row of sums a program"
         return f"[{per}, {self.row_size}], float32: one row of sums a program"
 
     def given_strides(
@@ -116,9 +153,12 @@ class Grid:
 
     def column_doc(self, space: Space, tensor: str) -> str:
         """The shape of what is loaded once a program."""
+        own = HEAD if self.heads else COLUMN
+        size = self.row_size if space == own else self.length
         if space == SAMPLE:
-            return f"[samples, {self.row_size}], rows {tensor}_row_stride apart"
-        return f"[{self.length if space == GROUP else self.row_size}]"
+            size = self.length if self.heads else self.row_size
+            return f"[samples, {size}], rows {tensor}_row_stride apart"
+        return f"[{size}]"
 
     @property
     def _rows(self) -> str:
@@ -141,7 +181,7 @@ class Grid:
         lines: list[str] = []
         if self.samples:
             lines.append(
-                "# A sample is a batch of rows: each pointer moves to its own."
+                "# A sample is a batch of rows: pointers move to its first one."
             )
             lines.append(self._place("sample", "n_samples"))
             lines += _moves(pointers, self._to_sample)
@@ -150,26 +190,32 @@ class Grid:
                 lines.append(f"sums_stride = {count} * {self.row_size}")
         if self.groups:
             lines.append(
-                "# A group of columns is a row: pointers move to its first one."
+                f"# Each {self.unit} is a row: pointers move to its first column."
             )
-            lines.append(self._place("group", "n_groups"))
-            lines.append(f"first_col = group * {self.length}")
+            lines.append(self._place(self.unit, "n_groups"))
+            lines.append(f"first_col = {self.unit} * {self.length}")
             lines += _moves(pointers, self._to_group)
         return (*lines, "") if lines else ()
 
     def _to_sample(self, name: str, kind: str) -> str | None:
         rows = f"sample * n_rows * {self._count('n_groups')}" if self.groups else None
+        own = self.length if self.heads else self.row_size
         return {
             "input": f"sample * n_rows * {name}_row_stride",
             "output": f"sample * n_rows * {self.row_size}",
             "sample": f"sample * {name}_row_stride",
             "statistic": rows or "sample * n_rows",
-            "sample_partial": f"sample * {self.row_size}",
+            "sample_partial": f"sample * {own}",
             "partial": f"sample * tl.num_programs(0) * {self.row_size}",
         }.get(kind)
 
     def _to_group(self, name: str, kind: str) -> str | None:
-        return {"statistic": "group", "group": None}.get(kind, "first_col")
+        offsets = {"statistic": self.unit, "group": None}
+        if self.heads:
+            # heads share what a sample has, and have partial sums of their own
+            count = self._count("n_samples") if self.samples else ""
+            offsets |= {"sample": None, "sample_partial": f"{count} * first_col"}
+        return offsets.get(kind, "first_col")
 
 
 def _moves(

@@ -41,7 +41,7 @@ class Function:
     leading: str = "x"
     shared: tuple[str, ...] = ()
     closing: tuple[str, ...] = ()
-    launched_if: str = ""
+    launched_if: tuple[str, ...] = ()
 
     @property
     def return_statement(self) -> str:
@@ -78,9 +78,9 @@ def forward_function(plan: NormPlan) -> Function:
         is_empty=made.is_empty,
         alignment=made.alignment(kernel),
         allocations=(*allocations, *_roundings(kernel, atoms)),
-        lookup=(*made.division, *lookup(plan, "forward")),
+        lookup=(*lookup(plan, "forward"), *made.division),
         tiles=tiles(plan.forward_branches),
-        launches=_launches(plan, plan.forward_branches, plan.forward_kernels),
+        launches=_launches(plan, plan.forward_branches, plan.forward_kernels, 8),
         results=(
             *(VARIABLES[plan.graph.overwrites.get(t, t)] for t in plan.graph.results),
             *always,
@@ -123,7 +123,7 @@ def backward_function(plan: NormPlan) -> Function:
         tiles=tiles(plan.backward_branches),
         leading=first,
         shared=made.shared,
-        launches=_launches(plan, plan.backward_branches, plan.backward_kernels),
+        launches=_launches(plan, plan.backward_branches, plan.backward_kernels, 12),
         results=tuple(VARIABLES[g] for g in gradients),
         launched_if=_launched_if(plan, gradients),
         closing=tuple(
@@ -149,14 +149,18 @@ def _opening(
     return laid_out(f"def {name}(", parameters, f") -> {returned}:")
 
 
-def _launched_if(plan: NormPlan, gradients: Sequence[str]) -> str:
-    """When the backward kernel has something to store."""
+def _launched_if(plan: NormPlan, gradients: Sequence[str]) -> tuple[str, ...]:
+    """The line or lines that ask if the backward kernel has something to store."""
     handed_on = set(plan.adjoint.aliases.values()) & set(plan.adjoint.tensors)
     needs = [f"needs_{VARIABLES[g]}" for g in gradients]
     if not handed_on:  # then each call is for a gradient that the kernel makes
-        return shapes(plan).is_filled
+        return (f"if {shapes(plan).is_filled}:",)
     wanted = needs[0] if len(needs) == 1 else f"({' or '.join(needs)})"
-    return f"{shapes(plan).is_filled} and {wanted}"
+    line = f"if {shapes(plan).is_filled} and {wanted}:"
+    if len(line) <= WIDTH - 8:
+        return (line,)
+    others = (f"    or {need}" for need in needs[1:])
+    return (f"if {shapes(plan).is_filled} and (", f"    {needs[0]}", *others, "):")
 
 
 def saved_tensors(plan: NormPlan) -> tuple[str, ...]:
@@ -271,11 +275,11 @@ def _fitted(line: str, indent: int) -> list[str]:
 
 
 def _launches(
-    plan: NormPlan, branches: Sequence[Branch], kernels: Sequence[Kernel]
+    plan: NormPlan, branches: Sequence[Branch], kernels: Sequence[Kernel], indent: int
 ) -> tuple[str, ...]:
-    calls = [_call(plan, kernel) for kernel in kernels]
-    if len(calls) == 1:
-        return calls[0]
+    if len(kernels) == 1:
+        return _call(plan, kernels[0], indent)
+    calls = [_call(plan, kernel, indent + 4) for kernel in kernels]
     lines: list[str] = []
     for branch, call in zip(branches, calls, strict=True):
         test = f"if hidden_size <= {branch.largest}:"
@@ -285,14 +289,17 @@ def _launches(
     return tuple(lines)
 
 
-def _call(plan: NormPlan, kernel: Kernel) -> tuple[str, ...]:
+def _call(plan: NormPlan, kernel: Kernel, indent: int) -> tuple[str, ...]:
     made = shapes(plan)
     arguments = [_value(made, name, kernel) for name in kernel.runtime_arguments]
     arguments += made.constants()
     arguments += [f"{r}=_triton_dtype({r.lower()})" for r in kernel.roundings]
     arguments += ["ALIGNMENT=alignment", "**options"]
+    opening: tuple[str, ...] = (f"{kernel.name}[{made.launch_grid}](",)
+    if len(opening[0]) > WIDTH - indent:
+        opening = (f"{kernel.name}[", f"    {made.launch_grid}", "](")
     return (
-        f"{kernel.name}[{made.launch_grid}](",
+        *opening,
         *(f"    {argument}," for argument in arguments),
         "    enable_fp_fusion=False,  # products are rounded, then added",
         ")",
@@ -306,7 +313,8 @@ def _value(made: Shapes, argument: str, kernel: Kernel) -> str:
     if argument.endswith("_row_stride"):
         return f"{made.view(argument.removesuffix('_row_stride'))}.stride(0)"
     tensor = argument.removesuffix("_ptr")
-    if tensor in (*kernel.elements, *kernel.columns):
+    given = (*kernel.elements, *kernel.columns, *kernel.read_per_row)
+    if tensor in given and tensor in VARIABLES:
         return made.view(tensor)
     gradient = tensor.removesuffix("_partial")
     return VARIABLES.get(gradient, gradient) + tensor.removeprefix(gradient)

@@ -12,7 +12,7 @@ from normgen.fields import (
     MAX_HIDDEN_SIZE,
 )
 from normgen.host import forward_function
-from normgen.layout import laid_out
+from normgen.layout import WIDTH, laid_out
 from normgen.naming import ARGUMENTS
 from normgen.plan import NormPlan
 from normgen.spaces import COLUMN, ELEMENT, GROUP, HEAD, SAMPLE
@@ -53,6 +53,8 @@ class Module:
 def length(plan: NormPlan) -> Length:
     """The row lengths that a norm takes."""
     lengths, table = plan.norm.lengths, f"_{plan.name.upper()}_FORWARD"
+    if plan.norm.group_size is not None:
+        table = f"_{plan.name.upper()}_LENGTHS"
     first: tuple[str, ...] = ()
     if len(lengths) == 1:
         wrong, words = f"{{}} != {lengths[0]}", str(lengths[0])
@@ -61,9 +63,6 @@ def length(plan: NormPlan) -> Length:
         *most, last = map(str, lengths)
         wrong, words = f"{{}} not in {table}", f"{', '.join(most)} or {last}"
         first, expected = (f"lengths = list({table})",), "one of {lengths}"
-        if plan.norm.group_size is not None:
-            wrong = f"{{}} not in ({', '.join(map(str, lengths))})"
-            first, expected = (), words
     else:
         largest = LARGEST_REGISTER_ROW.get(plan.norm.strategy)
         if plan.norm.axis == "channel":
@@ -71,18 +70,36 @@ def length(plan: NormPlan) -> Length:
         limit = str(largest) if largest else f"2**{MAX_HIDDEN_SIZE.bit_length() - 1}"
         wrong, words = f"not 1 <= {{}} <= {limit}", f"1 to {limit}"
         expected = words
-    shape = f"x: expected shape {x_shape(plan, expected)}, got {{list(x.shape)}}"
-    size = f"hidden_size: expected {expected}, got {{hidden_size}}"
+    shape = f"x: expected shape {x_shape(plan, expected)}"
+    size = f"hidden_size: expected {expected}"
     return Length(
         x_is_wrong=f"{_too_flat(plan)} or {wrong.format(columns(plan))}",
-        x_error=(*first, *laid_out("raise ValueError(", (f'f"{shape}"',), ")", 8)),
+        x_error=(*first, *_raised(shape, "{list(x.shape)}", 8)),
         hidden_size_is_wrong=wrong.format("hidden_size"),
-        hidden_size_error=(
-            *first,
-            *laid_out("raise ValueError(", (f'f"{size}"',), ")", 12),
-        ),
+        hidden_size_error=(*first, *_raised(size, "{hidden_size}", 12)),
         words=words,
     )
+
+
+def _raised(expected: str, got: str, indent: int) -> tuple[str, ...]:
+    """The lines that raise a ValueError; its text in two parts where it is long."""
+    message = f'f"{expected}, got {got}"'
+    if len(message) <= WIDTH - indent - 4:
+        return laid_out("raise ValueError(", (message,), ")", indent)
+    parts = (f'    f"{expected}, "', f'    f"got {got}"')
+    return ("raise ValueError(", *parts, ")")
+
+
+def lengths(plan: NormPlan) -> tuple[str, ...]:
+    """The row lengths of a norm of groups, whose launch table goes by groups."""
+    if plan.norm.group_size is None or len(plan.norm.lengths) == 1:
+        return ()
+    items = tuple(map(str, sorted(plan.norm.lengths)))
+    line = f"_{plan.name.upper()}_LENGTHS = [{', '.join(items)}]"
+    if len(line) <= WIDTH:
+        return (line,)
+    opening, _ = line.split("[")
+    return (f"{opening}[", *(f"    {item}," for item in items), "]")
 
 
 def columns(plan: NormPlan) -> str:
@@ -129,9 +146,10 @@ def autograd_call(plan: NormPlan) -> tuple[str, ...]:
     if not plan.norm.backward:
         return ()
     call = f"return _{plan.class_name}Function.apply("
-    tensors = ", ".join(ARGUMENTS[t] for t in plan.tensors)
+    tensors = tuple(ARGUMENTS[t] for t in plan.tensors)
     lines = laid_out(call, plan.arguments, ")", 8)
-    return (f"if _needs_gradient({tensors}):", *(f"    {line}" for line in lines))
+    condition = laid_out("if _needs_gradient(", tensors, "):", 4)
+    return (*condition, *(f"    {line}" for line in lines))
 
 
 def _declaration(name: str) -> str:
@@ -148,23 +166,33 @@ def returns(plan: NormPlan) -> str:
 def checks(plan: NormPlan) -> tuple[str, ...]:
     """The lines that check every argument but x."""
     x = plan.graph.dtypes["x"]
-    lines = []
+    lines: list[str] = []
     for t in plan.tensors[1:]:
         name, space = ARGUMENTS[t], plan.graph.tensors[t]
         if space == SAMPLE:
-            lines.append(f"{name} = _per_sample({name}, x)")
+            call = f"{name} = _per_sample("
+            lines += laid_out(call, (name, _wide_shape(plan)), ")", 4)
         allowed = _allowed(plan.graph.dtypes[t], x)
         items = (f'"{name}"', name, allowed, _shape(plan, t), "x")
         lines += laid_out("_check_operand(", items, ")", 4)
     if plan.norm.residual_in_place:
-        read = ", ".join(f"{ARGUMENTS[t]}={ARGUMENTS[t]}" for t in plan.tensors[:-1])
-        lines.append(f'_check_in_place("residual", residual, {read})')
+        read = [ARGUMENTS[t] for t in plan.tensors if ARGUMENTS[t] != "residual"]
+        given = ('"residual"', "residual", *(f"{name}={name}" for name in read))
+        lines += laid_out("_check_in_place(", given, ")", 4)
     if "eps" in plan.arguments:
         lines.append("_check_eps(eps)")
     if not plan.norm.backward:
-        listed = ", ".join(f"{ARGUMENTS[t]}={ARGUMENTS[t]}" for t in plan.tensors)
-        lines.append(f"_check_no_gradient({listed})")
+        every = tuple(f"{ARGUMENTS[t]}={ARGUMENTS[t]}" for t in plan.tensors)
+        lines += laid_out("_check_no_gradient(", every, ")", 4)
     return tuple(lines)
+
+
+def _wide_shape(plan: NormPlan) -> str:
+    """The shape with which a tensor of one vector a sample broadcasts against x."""
+    ones = "*[1] * (x.dim() - 2)"
+    if plan.norm.axis == "channel":
+        return f"(*x.shape[:2], {ones})"
+    return f"(x.shape[0], {ones}, x.shape[-1])"
 
 
 def _shape(plan: NormPlan, tensor: str) -> str:
@@ -226,8 +254,7 @@ def module(plan: NormPlan) -> Module:
     eps = "{self.eps}" if has_eps else repr(plan.norm.eps)
     shown = "" if plan.norm.eps_placement == "none" else f", eps={eps}"
     return Module(
-        docstring=f"{plan.name} as a module, with "
-        f"{' and '.join(parameters) or 'no parameters'}.",
+        docstring=f"{plan.name} as a module, with {_counted(parameters)}.",
         declarations=(
             *(["heads: int"] if heads else []),
             "hidden_size: int" + "".join(f" = {one}" for one in only),
@@ -261,6 +288,12 @@ def module(plan: NormPlan) -> Module:
         ),
         representation=f'f"{{self.hidden_size}}{shown}"',
     )
+
+
+def _counted(parameters: tuple[str, ...]) -> str:
+    if len(parameters) > 2:
+        return f"{len(parameters)} parameters"
+    return " and ".join(parameters) or "no parameters"
 
 
 def _parameter_shape(plan: NormPlan, tensor: str) -> str:

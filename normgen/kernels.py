@@ -97,6 +97,11 @@ class Kernel:
     strided: tuple[str, ...]
 
     @property
+    def read_per_row(self) -> tuple[str, ...]:
+        """What is loaded as one number a row: statistics, and their gradients."""
+        return ()
+
+    @property
     def runtime_arguments(self) -> tuple[str, ...]:
         """The arguments that are no constexprs, in order."""
         return tuple(a.name for a in self.arguments if not a.is_constexpr)
@@ -178,7 +183,7 @@ class Slicer:
     def _texts(self, line: Line) -> tuple[str, ...]:
         length = self.grid.length
         sizes = {"N": length, "root_n": f"{length} ** 0.5"}
-        formula = in_triton(substitute(line.formula, sizes))
+        formula = substitute(in_triton(line.formula), sizes)
         if line.dtype == FLOAT32:
             return (f"{line.target} = {formula}",)
         cast = f".to({self._dtype(line)}).to(tl.float32)"

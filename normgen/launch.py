@@ -44,12 +44,12 @@ RULES: dict[tuple[Direction, str], Rule] = {
     ("forward", "channel"): Rule(
         8192,
         32,
-        "Columns far apart, rows adjacent: 16 rows or more, 32 values a thread.",
+        "Columns far apart, rows adjacent: 16 rows, or more up to 8192 values a tile.",
     ),
     ("backward", "channel"): Rule(
         4096,
         32,
-        "Columns far apart, rows adjacent: 16 rows or more, half a forward tile.",
+        "Columns far apart, rows adjacent: 16 rows, or more up to 4096 values a tile.",
     ),
     ("backward", "rows"): Rule(
         4096,

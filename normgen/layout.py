@@ -24,3 +24,18 @@ def laid_out(
     if len(INDENT) + len(joined) <= room and not is_list:
         return (before, f"{INDENT}{joined}", after)
     return (before, *(f"{INDENT}{item}," for item in items), after)
+
+
+def unpacked(
+    targets: Sequence[str], call: str, items: Sequence[str], indent: int = 0
+) -> tuple[str, ...]:
+    """``targets = call(items)``, at ``indent``; the call in parentheses of its own, or
+    each target on a line, where they are too many for the line."""
+    joined, room = ", ".join(targets), WIDTH - indent
+    if len(f"{joined} = {call}(") <= room or len(targets) == 1:
+        return laid_out(f"{joined} = {call}(", items, ")", indent)
+    if len(f"{joined} = (") <= room:
+        inner = laid_out(f"{call}(", items, ")", indent + len(INDENT))
+        return (f"{joined} = (", *(f"{INDENT}{line}" for line in inner), ")")
+    first, *rest = laid_out(f") = {call}(", items, ")", indent)
+    return ("(", *(f"{INDENT}{target}," for target in targets), first, *rest)

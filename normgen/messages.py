@@ -32,6 +32,7 @@ SENTENCES = {
     "model_type": "expected a mapping, got {got}",
     "literal_error": "expected {expected}, got {got}",
     "too_short": "expected at least {min_length} entry, got {got}",
+    "greater_than": "expected a number above {gt:g}, got {got}",
     "greater_than_equal": "expected at least {ge:g}, got {got}",
     "less_than_equal": "expected at most {le:g}, got {got}",
     "normgen": "{message}",

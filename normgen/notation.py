@@ -7,10 +7,11 @@ A formula is an expression over names with ``+ - * /``, comparisons and the func
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+
+from normgen.expr import names, written
 
 _SMALLEST = 2.0**-149  # of float32
 
@@ -38,12 +39,16 @@ FUNCTIONS = {
     "masked": Function("tl.where(mask, {0}, 0.0)", "{0}", "{0}"),
     "max": Function("tl.maximum({0}, {1})", "{0}.clamp(min={1})", "max({0}, {1})"),
     "min": Function("tl.minimum({0}, {1})", "{0}.clamp(max={1})", "min({0}, {1})"),
-    "where": Function("tl.where({0}, {1}, {2})", "torch.where({0}, {1}, {2})", ""),
+    "where": Function(
+        "tl.where({0}, {1}, {2})", "torch.where({0}, {1}, {2})", "where({0}, {1}, {2})"
+    ),
     "exp": Function("tl.exp({0})", "torch.exp({0})", "exp({0})"),
     "erf": Function("tl.erf({0})", "torch.erf({0})", "erf({0})"),
     "sigmoid": Function("tl.sigmoid({0})", "torch.sigmoid({0})", "sigmoid({0})"),
     "tanh": Function("_tanh({0})", "torch.tanh({0})", "tanh({0})"),
     "relu": Function("tl.maximum({0}, 0.0)", "torch.relu({0})", "relu({0})"),
+    "given_sigmoid": Function("{1}", "torch.sigmoid({0})", "sigmoid({0})"),
+    "given_tanh": Function("{1}", "torch.tanh({0})", "tanh({0})"),
     "silu": Function("{0} * {1}", "torch.nn.functional.silu({0})", "silu({0})"),
     "gelu": Function("{0} * {1}", "torch.nn.functional.gelu({0})", "gelu({0})"),
     "gelu_tanh": Function(
@@ -70,16 +75,14 @@ def in_torch(formula: str) -> str:
 @cache
 def in_prose(formula: str) -> str:
     """A formula as a docstring tells it."""
-    return _printed(formula, lambda f: f.prose or "where({0}, {1}, {2})")
+    return _printed(formula, lambda f: f.prose)
 
 
 def _printed(
     formula: str, language: Callable[[Function], str], division: bool = False
 ) -> str:
     tree = ast.parse(formula, mode="eval")
-    text = ast.unparse(_Printer(language, division).visit(tree))
-    text = re.sub(r"(?<![\w.\]])(\w+) \*\* ", r"\1**", text)
-    return text.replace("'", '"')
+    return written(_Printer(language, division).visit(tree))
 
 
 class _Printer(ast.NodeTransformer):
@@ -96,7 +99,7 @@ class _Printer(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
-        count = isinstance(right, ast.Name) and right.id == "N"
+        count = names(ast.unparse(node.right)) == {"N"}
         if self.division and isinstance(node.op, ast.Div) and not count:
             return _filled(_DIVISION.triton, [left, right])
         return ast.BinOp(left, node.op, right)

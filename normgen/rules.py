@@ -45,6 +45,8 @@ def _statistic(norm: Norm) -> Conflicts:
     if made.columns != "all":
         if norm.group_size is not None:
             yield "statistics.columns", "groups have a statistic of all their columns"
+        if norm.hidden_size == "dynamic":
+            yield "statistics.columns", "rows of any length may have fewer (dynamic)"
         for length in norm.lengths:
             if made.columns > length:
                 yield "statistics.columns", f"more than a row of {length} has"
@@ -64,6 +66,8 @@ def _statistic(norm: Norm) -> Conflicts:
             yield "eps_placement", "max_norm / (norm + eps) has it outside_sqrt"
         if made.root == "sqrt":
             yield "statistics.root", "max_norm multiplies by a factor"
+        if norm.rounding.rstd == "io":
+            yield "rounding.rstd", "there is no rstd, but the factor of max_norm"
 
 
 def _affine(norm: Norm) -> Conflicts:
@@ -91,6 +95,8 @@ def _affine(norm: Norm) -> Conflicts:
         if norm.second_affine:
             yield "second_affine", "weights multiply x_hat then (position: after)"
     if affine.position == "factor":
+        if affine.weight_offset:
+            yield "affine.weight_offset", "the weight alone multiplies rstd (factor)"
         if rounding.normalized != "none" or norm.scale is not None:
             yield "affine.position", "there is no x_hat to round or scale (factor)"
         if norm.statistics.root == "sqrt" or norm.max_norm is not None:
@@ -115,8 +121,8 @@ def _operands(norm: Norm) -> Conflicts:
             yield "strategy", "the channel axis has a strategy of its own"
     modulation = norm.modulation
     modulated_twice = modulation is not None and modulation.second
-    if modulated_twice and norm.second_affine:
-        yield "modulation.second", "there is a second affine part already"
+    if modulation is not None and norm.second_affine:
+        yield "modulation", "there are two results that it could apply to"
     shifts = modulation is not None and modulation.operands == "shift"
     if shifts and modulation is not None and modulation.factor != "one_plus":
         yield "modulation.factor", "there is no scale it could apply to"
@@ -175,6 +181,10 @@ def _outputs(norm: Norm) -> Conflicts:
             yield "statistics.root", "the factor is what rows are multiplied with"
         if norm.statistics.columns != "all":
             yield "statistics.columns", "the factor is of whole rows (output: factor)"
+        if not norm.statistics.centered:
+            yield "statistics.centered", "there is no x_hat (output: factor)"
+        if norm.rounding.normalized != "none":
+            yield "rounding.normalized", "there is no x_hat (output: factor)"
     if norm.replaces and norm.residual != "none":
         yield "replaces", "a module that takes a residual stands for no other"
     modulation = norm.modulation

@@ -31,7 +31,7 @@ class Shapes:
         return VARIABLES[tensor] + {
             ELEMENT: "_planes" if self.grid.channel else "_rows",
             SAMPLE: "_rows",
-            ROW: "",
+            ROW: "_values",
         }.get(space, "_row")
 
     def rows(self, variable: str) -> str:
@@ -41,7 +41,8 @@ class Shapes:
     def views(self, kernel: Kernel, first: str) -> tuple[str, ...]:
         """The lines that make every view, and name the sizes of ``first``."""
         lines = []
-        for t in (*kernel.elements, *kernel.columns):
+        per_row = [t for t in kernel.read_per_row if t in VARIABLES]
+        for t in (*kernel.elements, *kernel.columns, *per_row):
             lines.append(f"{self.view(t)} = {self._made(t)}")
         if self.grid.channel:
             lines.append(f"n_samples, hidden_size = {first}.shape[:2]")
@@ -59,6 +60,8 @@ class Shapes:
 
     def _made(self, tensor: str) -> str:
         variable, space = VARIABLES[tensor], self.plan.space(tensor)
+        if space == ROW:
+            return f"{variable}.resolve_neg().reshape(-1).contiguous()"
         if space == ELEMENT and self.grid.channel:
             return f"_as_planes({variable})"
         flattened = {ELEMENT: ".flatten(-2)", HEAD: ".flatten()"}
@@ -148,9 +151,10 @@ class Shapes:
     def summed(self, gradient: str, tensor: str, dtype: str, first: str) -> list[str]:
         """The lines that add up the partial sums of a gradient of ``tensor``."""
         name, space = VARIABLES[gradient], self.plan.space(tensor)
-        if space == COLUMN:
+        if space == COLUMN and not self.grid.heads:
             return [f"{name} = _sum_partials({name}_partial, {dtype})"]
         shape = {
+            COLUMN: "torch.Size([hidden_size])",
             HEAD: f"{first}.shape[-2:]",
             GROUP: f"torch.Size([{self.length}])",
             SAMPLE: "torch.Size([n_samples, hidden_size])",

@@ -246,14 +246,17 @@ def _clip(norm: Norm, s: str) -> list[tuple[str, str]]:
         bound = "bound"
     return [
         *length,
-        ("ratio", f"{norm.max_norm!r} / {bound}"),
+        ("inverse", f"1.0 / {bound}"),  # torch divides a number by a tensor so
+        ("ratio", f"inverse * {norm.max_norm!r}"),
         ("clip", "min(ratio, 1.0)"),
     ]
 
 
 def slope_of(norm: Norm, factor: str) -> tuple[Value, ...]:
     """The slope, in steps, where it is not the projection itself."""
-    near, divides = NEAR[norm.statistics.precision], norm.statistics.root == "sqrt"
+    rounds = norm.rounding.rstd == "io"
+    near = NEAR["io" if rounds else norm.statistics.precision]
+    divides = norm.statistics.root == "sqrt"
     eps_factor = f"eps / {factor}" if divides else f"eps * {factor}"
     if norm.max_norm is not None:
         limit, square = repr(norm.max_norm), repr(norm.max_norm * norm.max_norm)
@@ -282,8 +285,9 @@ def factor_adjoint(moment: Moment, factor: str, sloped: bool) -> str:
     """dx = -c f^3 k df / N, given the gradient df of a factor that rows are multiplied
     with; the projection stands for df."""
     slope = "slope" if sloped else "projection"
-    made = f"-{moment.deviation} * {slope} * {factor} * {factor} * {factor}"
-    return f"{made} / ({moment.s.over})" if moment.s.over else made
+    row = f"{slope} * {factor} * {factor} * {factor}"
+    row = f"{row} / ({moment.s.over})" if moment.s.over else row
+    return f"-{moment.deviation} * ({row})"
 
 
 def notation(norm: Norm) -> str:

@@ -7,6 +7,7 @@ programs would hold all rows, one tile each, in terms of ``n_rows`` and ``option
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from normgen.launch import Direction
@@ -22,6 +23,10 @@ class Strategy:
     tiles: str
     how: dict[Direction, str]
 
+    def told(self, direction: Direction, words: Mapping[str, str]) -> str:
+        """How rows are mapped to programs, in the words for what a row is."""
+        return self.how[direction].format_map(words)
+
     def template(self, direction: Direction) -> str:
         """The name of the template of a direction."""
         return f"{direction}/{self.name}.py.jinja"
@@ -36,8 +41,8 @@ STRATEGIES = {
             constants=("BLOCK_SIZE", "ROWS_PER_PROGRAM"),
             tiles='triton.cdiv(n_rows, options["ROWS_PER_PROGRAM"])',
             how={
-                "forward": "A program holds ROWS_PER_PROGRAM whole rows in registers.",
-                "backward": "A fixed number of programs walks over the rows, "
+                "forward": "A program holds {several} in registers.",
+                "backward": "A fixed number of {programs} walks over the rows, "
                 "ROWS_PER_PROGRAM at a time.",
             },
         ),
@@ -47,9 +52,9 @@ STRATEGIES = {
             constants=("BLOCK_SIZE",),
             tiles="n_rows",
             how={
-                "forward": "A program holds one whole row in registers.",
-                "backward": "A fixed number of programs walks over the rows, one at a "
-                "time.",
+                "forward": "A program holds {whole} in registers.",
+                "backward": "A fixed number of {programs} walks over the rows, one at "
+                "a time.",
             },
         ),
         Strategy(
@@ -71,10 +76,10 @@ STRATEGIES = {
             constants=("BLOCK_SIZE",),
             tiles="n_rows",
             how={
-                "forward": "A program walks over one row in chunks: a sweep for each "
+                "forward": "A program walks over {one} in chunks: a sweep for each "
                 "mean, then one for the result.",
-                "backward": "A fixed number of programs walks over the rows, each in "
-                "chunks, twice.",
+                "backward": "A fixed number of {programs} walks over the rows, each in "
+                "chunks.",
             },
         ),
     )

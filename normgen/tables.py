@@ -62,9 +62,10 @@ def lookup(plan: NormPlan, direction: Direction) -> tuple[str, ...]:
         lines.append(f"length = min({power}, {longest})")
         key = "length"
     if direction == "forward" and not plan.norm.batch_invariant:
+        rows = "n_rows * n_samples" if plan.grid.channel else "n_rows"
         lines += [
             f"table = {name}",
-            f"if n_rows <= {FEW_ROWS}:",
+            f"if {rows} <= {FEW_ROWS}:",
             f"    table = {name}_FEW_ROWS",
         ]
         name = "table"
@@ -93,7 +94,10 @@ def _table(
     entries = "launch options"
     if direction == "backward":
         entries = "(programs a multiprocessor, launch options)"
-    key = "Row length" if plan.norm.lengths else "Up to this row length, else the last"
+    key = {"row": "row length", "group": "group size", "head": "head size"}[
+        plan.grid.unit
+    ]
+    key = key.capitalize() if plan.norm.lengths else f"Up to this {key}, else the last"
     return Table(
         f"{key}: {entries}.",
         name,

@@ -54,6 +54,8 @@ def module_docstring(spec: SpecFile, plans: Iterable[NormPlan]) -> list[str]:
             0,
         ),
     ]
+    if any(norm.replaces for norm in spec.kernels):
+        lines.append("patch(model) puts them into a model, unpatch(model) undoes it.")
     return lines
 
 
@@ -67,7 +69,7 @@ def summary(plan: NormPlan) -> str:
     norm, row = plan.norm, "x"
     title = TITLES[norm.variant]
     if norm.output == "factor":
-        title = f"the factor of {title}"
+        title = f"The factor of {title}"
     if norm.residual == "pre_add":
         row = "x + residual"
     if norm.gate is not None and norm.gate.position == "before":
@@ -177,13 +179,18 @@ def function_docstring(plan: NormPlan) -> list[str]:
     if len(plan.norm.lengths) == 1:
         columns, which = str(plan.norm.lengths[0]), ""
     shape = x_shape(plan, columns)
-    about = {"x": f"{shape}, {x}. Its rows may be strided.{which}"}
+    channel = plan.norm.axis == "channel"
+    layout = "Copied unless contiguous" if channel else "Its rows may be strided"
+    about = {"x": f"{shape}, {x}. {layout}.{which}"}
+    wide = (
+        f"[samples, {columns}, 1, ...]" if channel else f"[samples, 1, ..., {columns}]"
+    )
     for t in plan.tensors[1:]:
         at = {
             ELEMENT: shape,
             HEAD: f"[heads, {columns}]",
             GROUP: f"[{plan.norm.group_size}]",
-            SAMPLE: f"[samples, {columns}] or [samples, 1, ..., {columns}]",
+            SAMPLE: f"[samples, {columns}] or {wide}",
         }.get(graph.tensors[t], f"[{columns}]")
         about[ARGUMENTS[t]] = f"{at}, {_allowed(graph, t)}."
     if plan.norm.residual_in_place:
@@ -282,10 +289,13 @@ def _statistic(graph: Graph) -> str:
             shown.append(f"{mean.name} = {_reduced(mean)}")
         else:
             shown.append(_value(graph, part))
-    shown.append(_value(graph, graph.statistic.x_hat))
     if graph.norm.out == "factor":
-        shown[-1] = f"factor = {graph.statistic.factor}"
-    return f"In float32: {', '.join(shown)}."
+        shown.append(f"factor = {graph.statistic.factor}")
+    elif any("x_hat" in line.uses for line in graph.lines) or not graph.epilogue:
+        shown.append(_value(graph, graph.statistic.x_hat))
+    rounded = any(value.rounds for value in graph.statistic.values)
+    where = ", rounded where it says so" if rounded else ""
+    return f"In float32{where}: {', '.join(shown)}."
 
 
 def _value(graph: Graph, value: Value) -> str:
