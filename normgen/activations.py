@@ -35,21 +35,21 @@ ACTIVATIONS = {
         "silu(z, sigma)", "sigma * (1.0 + z * (1.0 - sigma))", {"sigma": "sigmoid(z)"}
     ),
     "gelu": Activation(
-        "gelu(z, below)",
-        "below + z * density",
+        "gelu(z, cdf)",
+        "cdf + z * pdf",
         {
-            "below": f"0.5 * (1.0 + erf(z * {_ROOT_HALF!r}))",
-            "density": f"exp(-0.5 * z * z) * {_NORMAL!r}",
+            "cdf": f"0.5 * (1.0 + erf(z * {_ROOT_HALF!r}))",
+            "pdf": f"exp(-0.5 * z * z) * {_NORMAL!r}",
         },
     ),
     "gelu_tanh": Activation(
-        "gelu_tanh(z, below)",
-        "below + 0.5 * z * (1.0 - bend * bend) * steep",
+        "gelu_tanh(z, cdf)",
+        "cdf + 0.5 * z * (1.0 - bend * bend) * inner_slope",
         {
             "cubic": f"z + {_CUBIC} * z * z * z",
             "bend": f"tanh({_STEEPNESS!r} * cubic)",
-            "below": "0.5 * (1.0 + bend)",
-            "steep": f"{_STEEPNESS!r} * (1.0 + {3 * _CUBIC!r} * z * z)",
+            "cdf": "0.5 * (1.0 + bend)",
+            "inner_slope": f"{_STEEPNESS!r} * (1.0 + {3 * _CUBIC!r} * z * z)",
         },
     ),
 }

@@ -10,7 +10,7 @@ from normgen.expr import names
 from normgen.graph import Graph, Line
 from normgen.grid import Grid, Pointer
 from normgen.kernels import Kernel, Mean, Slicer, Sweep, arguments
-from normgen.notation import in_triton
+from normgen.notation import FUNCTIONS, in_triton
 from normgen.spaces import ELEMENT, ROW, SAMPLE, Space
 from normgen.strategies import Strategy
 
@@ -39,15 +39,16 @@ class BackwardKernel(Kernel):
 
     ``saved`` are loaded once a row, each with the cast that it needs.  A row in
     registers is replayed and differentiated up to the row means (``early``), and from
-    them on (``late``); sums gain from it where their lines are made.  A row in chunks
-    goes through ``first`` for the means, if there are any, and ``second`` for the
-    gradients.
+    them on (``late``), by what is made ``once`` for all rows; sums gain from it where
+    their lines are made.  A row in chunks goes through ``first`` for the means, if
+    there are any, and ``second`` for the gradients.
     """
 
     saved: tuple[tuple[str, str], ...]
     gradients: tuple[str, ...]
     accumulations: tuple[Accumulation, ...]
     means: tuple[Mean, ...]
+    once: tuple[str, ...]
     early: tuple[str, ...]
     early_sums: tuple[Accumulation, ...]
     late: tuple[str, ...]
@@ -90,6 +91,7 @@ def backward_kernel(
     columns = plain.loads(whole, read, per_row=False)
     slicer = Slicer(lines, spaces, grid, graph.dtypes, (*inputs, *columns))
     early, late = _about(whole, means)
+    once, early = _same_for_all_rows(early, columns)
     first = slicer.sweep(terms, memory, adjoint.means)
     second = slicer.sweep({*elements, *added}, {*memory, *means})
     read_by_row = set(read).union(*(line.uses for line in whole))
@@ -152,6 +154,7 @@ def backward_kernel(
         gradients=elements,
         accumulations=sums,
         means=tuple(map(slicer.mean, adjoint.means)),
+        once=slicer.texts(once),
         early=slicer.texts(early),
         early_sums=tuple(s for s in sums if s not in late_sums),
         late=slicer.texts(late),
@@ -160,6 +163,20 @@ def backward_kernel(
         second=second,
         replayed=tuple(line for line in whole if line in graph.lines),
     )
+
+
+def _same_for_all_rows(
+    lines: Iterable[Line], columns: Iterable[str]
+) -> tuple[list[Line], list[Line]]:
+    """The lines that read only what is loaded once, and the others."""
+    once, others, known = [], [], {*columns, *FUNCTIONS}
+    for line in lines:
+        if line.uses <= known:
+            once.append(line)
+            known.add(line.target)
+        else:
+            others.append(line)
+    return once, others
 
 
 def _about(lines: Iterable[Line], means: set[str]) -> tuple[list[Line], list[Line]]:

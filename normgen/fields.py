@@ -159,8 +159,8 @@ class Affine(Model):
 
     weight: Literal["vector", "none", "per_head", "per_group"] = Field(
         default="vector",
-        description="Learned scale: of shape (hidden_size,), none, one row a head of "
-        "shape (heads, hidden_size), or of shape (group_size,), shared by all groups.",
+        description="Learned scale: [hidden_size]; none; [heads, hidden_size] for x "
+        "[.., heads, hidden_size]; or [group_size], shared by all groups.",
     )
     bias: bool = Field(
         default=False, description="Learned shift, of the shape of the weight."
@@ -193,11 +193,12 @@ class Rounding(Model):
     input: Literal["none", "io", "weight"] = Field(
         default="none",
         description="What the row is rounded to before its statistic is taken: "
-        "nothing, the dtype of x, or the dtype of the weight.",
+        "nothing, the dtype of x, or that of the weight (Mamba 2).",
     )
     rstd: Literal["none", "io"] = Field(
         default="none",
-        description="What rstd is rounded to: nothing, or the dtype of x.",
+        description="What rstd is rounded to: nothing, or the dtype of x "
+        "(DeepSeek-V4).",
     )
     normalized: Literal["none", "io", "weight"] = Field(
         default="none",
@@ -216,9 +217,10 @@ class Statistics(Model):
 
     precision: Literal["float32", "io", "io_stepwise"] = Field(
         default="float32",
-        description="float32; io: reductions accumulate in float32, and every value "
-        "from their results on is rounded to the dtype of x; io_stepwise: their terms "
-        "are rounded too.",
+        description="io: reductions accumulate in float32, and every value from "
+        "their results on is rounded to the dtype of x, as torch.var or .norm() of a "
+        "half precision and what follows are; io_stepwise: their terms are rounded "
+        "too, as in a norm written out in that dtype.",
     )
     root: Literal["rsqrt", "sqrt"] = Field(
         default="rsqrt",
@@ -226,7 +228,7 @@ class Statistics(Model):
     )
     centered: bool = Field(
         default=True,
-        description="layer_norm: x_hat is made of x - mean, or of x as it is (false).",
+        description="layer_norm: x_hat is made of x - mean, or of x as it is.",
     )
     variance: Literal["biased", "unbiased"] = Field(
         default="biased",
@@ -245,15 +247,16 @@ class Gate(Model):
 
     position: Literal["after", "before"] = Field(
         default="after",
-        description="Multiply the affine result, or the row before its statistic.",
+        description="A gate like x multiplies the affine result, or the row before "
+        "its statistic is taken. gate: {} takes all defaults.",
     )
     activation: Literal["silu", "sigmoid"] = Field(
         default="silu", description="The activation of the gate."
     )
     precision: Literal["float32", "io"] = Field(
         default="float32",
-        description="The activation and the product are float32, or rounded to the "
-        "dtypes of their operands.",
+        description="The activation of the gate and the product are float32, or "
+        "rounded as types promote.",
     )
 
 
@@ -261,26 +264,27 @@ class Modulation(Model):
     """Adaptive scale and shift (AdaLN): y * (1 + scale) + shift."""
 
     operands: Literal["scale_shift", "scale", "shift"] = Field(
-        default="scale_shift", description="Which of scale and shift there are."
+        default="scale_shift",
+        description="Adaptive scale and shift (AdaLN), tensors made outside: y * (1 "
+        "+ scale) + shift. modulation: {} takes all defaults.",
     )
     per: Literal["sample", "row"] = Field(
         default="sample",
-        description="One vector a sample, [x.shape[0], hidden_size], or one a row, "
-        "of the shape of x.",
+        description="One vector a sample, [x.shape[0], hidden_size] with ones "
+        "between or not, or one a row, of the shape of x.",
     )
     factor: Literal["one_plus", "plain", "sigmoid"] = Field(
         default="one_plus",
-        description="What the result is multiplied by: 1 + scale, scale, or "
-        "sigmoid(scale).",
+        description="y is multiplied by 1 + scale, scale, or sigmoid(scale).",
     )
     precision: Literal["param", "float32"] = Field(
         default="param",
-        description="The factor is formed in the dtype of scale, and results are "
-        "rounded as types promote; or all is float32.",
+        description="The factor is formed in the dtype of scale and results are "
+        "rounded as types promote; or all is float32 (Wan).",
     )
     second: bool = Field(
         default=False,
-        description="Modulate a second time, by scale2 and shift2, to a second result.",
+        description="Modulate a second time, by scale2 and shift2, to y2 (SD 3.5).",
     )
 
 
@@ -296,7 +300,7 @@ class BranchScale(Model):
         "[x.shape[0], hidden_size]; or one a row, of the shape of x.",
     )
     activation: Literal["none", "tanh"] = Field(
-        default="none", description="An activation of the tensor."
+        default="none", description="An activation of that tensor (Lumina 2)."
     )
     precision: Literal["param", "float32"] = Field(
         default="param",

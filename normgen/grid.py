@@ -1,8 +1,9 @@
 """Where a program stands: its rows, its sample of a batch, its group of columns.
 
-Strategies know rows alone.  A sample, or a group of columns, is one more axis of the
-grid: before anything else, a kernel moves its pointers to the first row of the sample
-and the first column of the group, and what follows is a norm of plain rows.
+Strategies know rows alone.  Samples share the first axis of the grid, groups of columns
+have one of their own: before anything else, a kernel moves its pointers to the first
+row of its sample and the first column of its group, and what follows is a norm of plain
+rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Grid:
-    """The axes beside the programs of a row, and what the sizes of a row are called.
+    """What programs are shared among, and what the sizes of a row are called.
 
     ``length`` columns are normalized together, of a row of ``row_size``.  ``channel``
     rows lie across their memory: a column is a plane of n_rows adjacent values.
@@ -39,8 +40,19 @@ class Grid:
     row_size: str
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """The axes after the first, by the host's names of their sizes."""
+    def program(self) -> str:
+        """Which of the programs that share rows a program is."""
+        index = "tl.program_id(0).to(tl.int64)"
+        return f"{index} % programs" if self.samples else index
+
+    @property
+    def programs(self) -> str:
+        """How many programs share rows."""
+        return "programs" if self.samples else "tl.num_programs(0)"
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """What programs are shared among, by the host's names of how many there are."""
         named = {"n_samples": self.samples, "n_groups": self.groups}
         return tuple(name for name, there in named.items() if there)
 
@@ -67,12 +79,12 @@ class Grid:
     @property
     def sizes(self) -> tuple[str, ...]:
         """The integers that moving the pointers takes."""
-        return ("n_rows",) if self.samples else ()
+        return ("n_rows", "n_samples") if self.samples else ()
 
     @property
     def statistic_row(self) -> str:
         """The index of a row's statistics."""
-        return f"row * {self._count('n_groups')}" if self.groups else "row"
+        return "row * tl.num_programs(1)" if self.groups else "row"
 
     @property
     def unit(self) -> str:
@@ -100,10 +112,11 @@ class Grid:
 
     @property
     def docs(self) -> dict[str, str]:
-        """What arguments are, where the axes make a difference."""
+        """What arguments are, where samples and groups make a difference."""
         made = {}
         if self.samples:
             made["n_rows"] = "how many rows a sample has"
+            made["n_samples"] = "how many samples there are"
         if self.channel:
             made["n_rows"] = "how many rows, adjacent in memory, a sample has"
             made["ALIGNMENT"] = (
@@ -164,12 +177,6 @@ class Grid:
     def _rows(self) -> str:
         return "samples * n_rows" if self.samples else "n_rows"
 
-    def _count(self, axis: str) -> str:
-        return f"tl.num_programs({self.axes.index(axis) + 1})"
-
-    def _place(self, name: str, axis: str) -> str:
-        return f"{name} = tl.program_id({self.axes.index(axis) + 1}).to(tl.int64)"
-
     def partial_rows(self, space: Space) -> str:
         """How far apart the partial sums of two programs are."""
         if space == SAMPLE:
@@ -183,22 +190,22 @@ class Grid:
             lines.append(
                 "# A sample is a batch of rows: pointers move to its first one."
             )
-            lines.append(self._place("sample", "n_samples"))
+            lines.append("programs = tl.num_programs(0) // n_samples")
+            lines.append("sample = tl.program_id(0).to(tl.int64) // programs")
             lines += _moves(pointers, self._to_sample)
             if any(p.kind == "sample_partial" for p in pointers.values()):
-                count = self._count("n_samples")
-                lines.append(f"sums_stride = {count} * {self.row_size}")
+                lines.append(f"sums_stride = n_samples * {self.row_size}")
         if self.groups:
             lines.append(
                 f"# Each {self.unit} is a row: pointers move to its first column."
             )
-            lines.append(self._place(self.unit, "n_groups"))
+            lines.append(f"{self.unit} = tl.program_id(1).to(tl.int64)")
             lines.append(f"first_col = {self.unit} * {self.length}")
             lines += _moves(pointers, self._to_group)
         return (*lines, "") if lines else ()
 
     def _to_sample(self, name: str, kind: str) -> str | None:
-        rows = f"sample * n_rows * {self._count('n_groups')}" if self.groups else None
+        rows = "sample * n_rows * tl.num_programs(1)" if self.groups else None
         own = self.length if self.heads else self.row_size
         return {
             "input": f"sample * n_rows * {name}_row_stride",
@@ -206,15 +213,14 @@ class Grid:
             "sample": f"sample * {name}_row_stride",
             "statistic": rows or "sample * n_rows",
             "sample_partial": f"sample * {own}",
-            "partial": f"sample * tl.num_programs(0) * {self.row_size}",
+            "partial": f"sample * programs * {self.row_size}",
         }.get(kind)
 
     def _to_group(self, name: str, kind: str) -> str | None:
         offsets = {"statistic": self.unit, "group": None}
         if self.heads:
             # heads share what a sample has, and have partial sums of their own
-            count = self._count("n_samples") if self.samples else ""
-            offsets |= {"sample": None, "sample_partial": f"{count} * first_col"}
+            offsets |= {"sample": None, "sample_partial": "n_samples * first_col"}
         return offsets.get(kind, "first_col")
 
 

@@ -73,7 +73,7 @@ def epilogue(norm: Norm, tensors: Mapping[str, Dtype]) -> Epilogue:
     normalized = {"none": FLOAT32, "io": tensors["x"], "weight": tensors["w"]}
     made = [s.rounding("rounded", normalized[norm.rounding.normalized])]
     if norm.scale is not None:
-        made.append(s.times("sized", constant_scale(norm)))
+        made.append(s.times("rescaled", constant_scale(norm)))
     affine: list[Step] = []
     if norm.affine.position == "factor":
         wide = norm.statistics.precision == "float32"
@@ -150,7 +150,7 @@ def gate(norm: Norm) -> Step:
     assert norm.gate is not None
     precision: s.Precision = "float32" if norm.gate.precision == "float32" else "param"
     return s.multiply_activated(
-        "gated", s.GATE, "opened", norm.gate.activation, precision
+        "gated", s.GATE, "activated_gate", norm.gate.activation, precision
     )
 
 
@@ -173,7 +173,7 @@ def modulate(
         }
         made.append(product[modulation.factor]())
     if modulation.operands != "scale":
-        made.append(s.add(f"moved{suffix}", shift, precision))
+        made.append(s.add(f"translated{suffix}", shift, precision))
     return made
 
 
@@ -183,13 +183,13 @@ def branch_scale(norm: Norm) -> list[Step]:
     if branch is None:
         return []
     if branch.per is None:
-        return [s.times("branched", repr(branch.constant))]
+        return [s.times("branch", repr(branch.constant))]
     tensor = replace(s.BRANCH, space=_PER[branch.per], learned=branch.per == "channel")
     if branch.activation == "none":
-        return [s.multiply("branched", tensor, precision=branch.precision)]
+        return [s.multiply("branch", tensor, precision=branch.precision)]
     return [
         s.multiply_activated(
-            "branched", tensor, "opening", branch.activation, branch.precision
+            "branch", tensor, "activated_alpha", branch.activation, branch.precision
         )
     ]
 

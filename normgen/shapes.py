@@ -119,18 +119,15 @@ class Shapes:
     @property
     def launch_grid(self) -> str:
         """The grid of a launch."""
-        return (
-            f"({', '.join(['programs', *self.grid.axes])})"
-            if self.grid.axes
-            else ("(programs,)")
-        )
+        programs = "programs * n_samples" if self.grid.samples else "programs"
+        return f"({programs}, n_groups)" if self.grid.groups else f"({programs},)"
 
     @property
     def shared(self) -> tuple[str, ...]:
         """The lines that share what is resident among samples and groups."""
-        if not self.grid.axes:
+        if not self.grid.shares:
             return ()
-        count = " * ".join(self.grid.axes)
+        count = " * ".join(self.grid.shares)
         return (f"resident = max(1, resident // max(1, {count}))",)
 
     def partials(self, first: str) -> str:

@@ -93,15 +93,16 @@ class Norm(Model):
     )
     axis: Literal["last", "channel"] = Field(
         default="last",
-        description="The axis of a row: the last, or the second of x [N, C, ...].",
+        description="The axis of a row: the last, or the second of x [N, C, ...], up "
+        "to 4096 channels.",
     )
     statistics: Statistics = Field(
         default=Statistics(), description="How the statistic is taken."
     )
     max_norm: Annotated[float, Field(gt=0, le=2.0**16)] | None = Field(
         default=None,
-        description="l2_norm: rows are shortened to at most this norm, "
-        "x * min(1, max_norm / (norm + eps)).",
+        description="l2_norm: rows are shortened to at most this norm, x * min(1, "
+        "max_norm / (norm + eps)); eps_placement is outside_sqrt or none.",
     )
     scale: Annotated[
         Annotated[float, Field(ge=-(2.0**16), le=2.0**16)]
@@ -110,7 +111,7 @@ class Norm(Model):
         expect('a number or "sqrt_hidden_size"'),
     ] = Field(
         default=None,
-        description="A constant factor of x_hat, after it was rounded, before the "
+        description="A constant factor of x_hat, after it was rounded and before the "
         "weight.",
     )
     affine: Affine = Field(
@@ -128,7 +129,7 @@ class Norm(Model):
     second_affine: bool = Field(
         default=False,
         description="A second weight, and bias, of the same x_hat: weight2 and bias2 "
-        "make y2.",
+        "make y2 (GPT-NeoX's two norms).",
     )
     gate: Gate | None = Field(
         default=None, description="A gate that multiplies the row, after or before."
@@ -159,15 +160,16 @@ class Norm(Model):
     )
     branch_scale: BranchScale | None = Field(
         default=None,
-        description="Scales what is added to the residual: x (pre_add) or norm(x) "
-        "(post_add).",
+        description="What is added to the residual is scaled: x (pre_add) or norm(x) "
+        "(post_add), by a number (Granite), a learned vector (LayerScale) or a "
+        "tensor (AdaLN-Zero).",
     )
     residual_scale: Annotated[float, Field(ge=-1024, le=1024)] | None = Field(
         default=None, description="A constant factor of the residual."
     )
     output: Literal["normalized", "factor"] = Field(
         default="normalized",
-        description="What is returned: the row, or only its factor rstd, [..., 1].",
+        description="What is returned: the row, or only its factor rstd, [.., 1].",
     )
     save_stats: Literal["auto", "always", "none"] = Field(
         default="auto",
@@ -195,8 +197,7 @@ class Norm(Model):
         AfterValidator(unique),
     ] = Field(
         default=(),
-        description="Classes whose instances patch(model) replaces, as "
-        "package.module.Class.",
+        description="Classes whose instances patch(model) replaces (docs/patching.md).",
     )
 
     @property

@@ -165,7 +165,7 @@ def add_residual(out: str, scale: float | None, value: str = "r + x") -> Step:
     """The sum with scale * residual."""
     if scale is None:
         return Step(out, value, {"x": "dy", "r": "dy"}, (RESIDUAL,), promotes=("r",))
-    carried = Helper("carried", f"r * {scale!r}", ("r",))
+    carried = Helper("scaled_r", f"r * {scale!r}", ("r",))
     return Step(
         out=out,
         value=substitute(value, {"r": carried.name}),
@@ -201,7 +201,9 @@ def multiply_activated(
 def activate(activation: str) -> Step:
     """An activation of x, rounded to x's own dtype."""
     shared, value, slope = activated(activation, "x", "y")
-    return Step("acted", value, {"x": f"dy * {slope.name}"}, helpers=(*shared, slope))
+    return Step(
+        "activated", value, {"x": f"dy * {slope.name}"}, helpers=(*shared, slope)
+    )
 
 
 def activated(
