@@ -237,6 +237,15 @@ def eager(plan: NormPlan) -> tuple[str, ...]:
     )
 
 
+#: lines that check and keep what a module is made with
+_EPS = ("_check_eps(eps)", "self.eps = eps")
+_HEADS = (
+    "if heads < 1:",
+    '    raise ValueError(f"heads: expected at least 1, got {heads}")',
+    "self.heads = heads",
+)
+
+
 def module(plan: NormPlan) -> Module:
     """The facts of the nn.Module."""
     affine = plan.norm.affine
@@ -252,6 +261,7 @@ def module(plan: NormPlan) -> Module:
     trained = "" if plan.norm.backward else ", requires_grad=False"
     only = plan.norm.lengths if len(plan.norm.lengths) == 1 and not has_eps else ()
     eps = "{self.eps}" if has_eps else repr(plan.norm.eps)
+    repeated = "{self.heads}, " if heads else ""
     shown = "" if plan.norm.eps_placement == "none" else f", eps={eps}"
     return Module(
         docstring=f"{plan.name} as a module, with {_counted(parameters)}.",
@@ -261,7 +271,7 @@ def module(plan: NormPlan) -> Module:
             *(["eps: float"] if has_eps else []),
         ),
         dtype=f"torch.{affine.dtype}" if fixed and parameters else "None",
-        attributes=("_check_eps(eps)", "self.eps = eps") if has_eps else (),
+        attributes=(*(_HEADS if heads else ()), *(_EPS if has_eps else ())),
         checked=sizes,
         parameters=tuple(
             (
@@ -286,7 +296,7 @@ def module(plan: NormPlan) -> Module:
         call=laid_out(
             f"return {plan.name}(", [own.get(a, a) for a in plan.arguments], ")", 8
         ),
-        representation=f'f"{{self.hidden_size}}{shown}"',
+        representation=f'f"{repeated}{{self.hidden_size}}{shown}"',
     )
 
 

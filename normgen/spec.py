@@ -197,7 +197,8 @@ class Norm(Model):
         AfterValidator(unique),
     ] = Field(
         default=(),
-        description="Classes whose instances patch(model) replaces (docs/patching.md).",
+        description="Classes whose instances patch(model) replaces, as "
+        "package.module.Class.",
     )
 
     @property

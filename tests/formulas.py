@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-#: What the formulas call of Triton, on tensors of any dtype.
+from normgen.notation import FUNCTIONS, in_torch, in_triton
+
+#: What kernels call of Triton, on tensors of any dtype.
 TL = SimpleNamespace(
     where=torch.where,
     rsqrt=torch.rsqrt,
     sqrt_rn=torch.sqrt,
+    div_rn=torch.true_divide,
     maximum=lambda value, least: torch.as_tensor(value).clamp(min=least),
+    minimum=lambda value, most: torch.as_tensor(value).clamp(max=most),
+    exp=torch.exp,
+    erf=torch.erf,
+    sigmoid=torch.sigmoid,
 )
+#: The languages that a formula can be carried out in.
+LANGUAGES: dict[str, Callable[[str], str]] = {"torch": in_torch, "triton": in_triton}
 
 
-def evaluate(formula: str, values: Mapping[str, Any]) -> torch.Tensor:
-    """The value of a formula; a name that is missing is an error."""
-    return eval(formula, {"tl": TL, "torch": torch}, dict(values))
+def evaluate(
+    formula: str, values: Mapping[str, Any], language: str = "torch"
+) -> torch.Tensor:
+    """The value of a formula, as one language prints it; a missing name is an error."""
+    known = {"torch": torch, "tl": TL, "_tanh": torch.tanh}
+    return eval(LANGUAGES[language](formula), known, dict(values))
 
 
 def mutants(formula: str, names: Iterable[str]) -> Iterator[str]:
@@ -43,10 +55,14 @@ class _Replacement(ast.NodeTransformer):
 
 
 def _changes(node: ast.AST, names: Iterable[str]) -> Iterator[ast.expr]:
-    if isinstance(node, ast.Name) and node.id != "tl":
+    if isinstance(node, ast.Name) and node.id not in FUNCTIONS:
         yield from (ast.Name(name) for name in names if name != node.id)
     if isinstance(node, ast.Call):
         yield from node.args
+    if isinstance(node, ast.Compare):
+        yield ast.Compare(node.comparators[0], node.ops, [node.left])
+    if isinstance(node, ast.UnaryOp):
+        yield node.operand
     if isinstance(node, ast.BinOp):
         yield from (node.left, node.right)
         turned = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div}

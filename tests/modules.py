@@ -57,8 +57,13 @@ def functions(tree: ast.AST) -> Iterator[Function]:
         yield from functions(node)
 
 
-def is_kernel(function: Function) -> bool:
+def is_jitted(function: Function) -> bool:
     return any("triton.jit" in ast.unparse(d) for d in function.decorator_list)
+
+
+def is_kernel(function: Function) -> bool:
+    """Whether the host launches it: what kernels call has no grid, and no pointers."""
+    return is_jitted(function) and function.name.endswith("_kernel")
 
 
 def kernels(tree: ast.AST) -> list[Function]:

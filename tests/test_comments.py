@@ -10,8 +10,8 @@ import pytest
 from modules import Comment
 from renderings import texts
 
+from normgen.fields import LARGEST_REGISTER_ROW
 from normgen.launch import MAX_WARPS
-from normgen.spec import LARGEST_REGISTER_ROW
 
 
 def parses(text: str) -> bool:
@@ -58,8 +58,98 @@ def compiles_once(text: str, comment: Comment) -> bool:
 
 def mask_is_dropped(text: str, comment: Comment) -> bool:
     following = comment.block[comment.line + 1]
-    return following.endswith(
-        "= (cols < HIDDEN_SIZE) | (HIDDEN_SIZE % BLOCK_SIZE == 0)"
+    length = comment.text.split()[-1].rstrip(".")
+    return following.endswith(f"= (cols < {length}) | ({length} % BLOCK_SIZE == 0)")
+
+
+def described(comment: Comment) -> dict[str, str]:
+    """The pointers of a kernel, by the shapes that its docstring tells."""
+    head = comment.before.split("Args:\n")[1].split('"""')[0]
+    whole = head.replace("\n            ", " ")
+    return dict(re.findall(r"^ {8}(\w+_ptr): (.+?\])", whole, re.MULTILINE))
+
+
+def moves(comment: Comment, index: str) -> dict[str, str]:
+    """By how much each pointer is moved after a comment, up to an empty line or the
+    next comment."""
+    made = {}
+    for line in comment.block[comment.line + 1 :]:
+        if not line or line.lstrip().startswith("#"):
+            break
+        found = re.match(r" *(\w+_ptr) \+= (.+)", line)
+        if found:
+            made[found[1]] = found[2]
+    return made if f"    {index} = tl.program_id(" in comment.after else {}
+
+
+def rows_of_a_sample(text: str, comment: Comment) -> bool:
+    """All that has samples is moved to that of the program, and nothing else."""
+    moved = moves(comment, "sample")
+    of_samples = {n for n, shape in described(comment).items() if "samples" in shape}
+    return set(moved) == of_samples and all(
+        step.startswith("sample * ") for step in moved.values()
+    )
+
+
+def columns_of_a_group(text: str, comment: Comment) -> bool:
+    """What has a place for each head or group is moved to that of the program's; what
+    all of them share is not."""
+    unit = comment.text.split()[2]
+    first = re.search(rf"    first_col = {unit} \* (\w+)\n", comment.after)
+    if not first:
+        return False
+    steps = {}
+    for name, shape in described(comment).items():
+        if shape.endswith(f", {unit}s]"):
+            steps[name] = unit
+        elif f"{unit}s, samples, " in shape:
+            steps[name] = "n_samples * first_col"
+        elif not re.search(rf"\b{first[1]}\]", shape):
+            steps[name] = "first_col"
+    return moves(comment, unit) == steps
+
+
+def last_read(text: str, comment: Comment) -> bool:
+    """Of x, which may be what is overwritten, nothing is loaded after the store."""
+    kernels = re.findall(r"(\w)_row = r_row  #(.+?)\n\n\n", text, re.DOTALL)
+    return bool(kernels) and all(
+        "tl.load(x_row" not in rest.split(f"tl.store({tensor}_row + cols", 1)[1]
+        for tensor, rest in kernels
+    )
+
+
+def table_of_units(text: str, comment: Comment) -> bool:
+    """Rows are heads or groups there, which kernels are told beside whole rows."""
+    size = {"Head": "ROW_SIZE", "Group": "GROUP_SIZE"}[comment.text.split()[1]]
+    of_kind = table_of_pairs if "programs" in comment.text else table_of_options
+    return f"{size}: tl.constexpr" in text and of_kind(text, comment)
+
+
+def planes_of_rows(text: str, comment: Comment) -> bool:
+    """A column is n_rows further on, and the host makes planes of what it gives."""
+    return (
+        comment.block[comment.line + 1] == "    plane = cols * n_rows.to(tl.int64)"
+        and "_row + plane, mask=mask" in comment.after
+        and ", n_rows], contiguous" in comment.before
+        and "_as_planes(x)" in text
+    )
+
+
+def multiple_of_planes(text: str, comment: Comment) -> bool:
+    """ALIGNMENT is 16 only where 2 * n_rows is a multiple of 16, and nothing is lost
+    of n_rows where it is 1."""
+    multiple, product = comment.block[comment.line + 1 : comment.line + 3]
+    given = {int(one) for one in re.findall(r"return (1) if bits % 16 else 16", text)}
+    factor = {
+        alignment: eval(multiple.split(" = ")[1], {"ALIGNMENT": alignment})
+        for alignment in (1, 16)
+    }
+    return (
+        factor == {1: 1, 16: 8}
+        and product == "    n_rows = n_rows // MULTIPLE * MULTIPLE"
+        and given == {1}
+        and "bits = 2 * tensors[0].shape[1]" in text
+        and re.search(r"alignment = _alignment\(\s*\w+_planes", text) is not None
     )
 
 
@@ -77,8 +167,9 @@ def takes_the_place(text: str, comment: Comment) -> bool:
 
 def adjacent_rows(text: str, comment: Comment) -> bool:
     """Results are allocated contiguous, and the kernels address them so."""
-    made = re.findall(r"= (\w+)\.new_empty\((\w+)\.shape", text)
-    return bool(made or "r_row  #" in text) and all(one == other for one, other in made)
+    made = re.findall(r"= (\w+)\.new_empty\((\w+)\.shape[,)]", text)
+    in_place, of_rows = "r_row  #" in text, "factor = x.new_empty((" in text
+    return bool(made or in_place or of_rows) and all(a == b for a, b in made)
 
 
 def interpreted(text: str, comment: Comment) -> bool:
@@ -116,7 +207,9 @@ def written_before_it_is_read(text: str, comment: Comment) -> bool:
 def sum_of_a_program(text: str, comment: Comment) -> bool:
     gradient = comment.text.split()[1]
     return (
-        "for row in range(program, n_rows, tl.num_programs(0)):" in comment.before
+        re.search(
+            r"for row in range\(program, n_rows, [\w.()]*programs", comment.before
+        )
         and f"{gradient} = tl.where(row > program, {gradient}, 0.0)" in comment.after
         and f"tl.store({gradient}_ptrs, {gradient}, mask=mask)" in comment.after
     )
@@ -157,6 +250,18 @@ def several_rows(warps: int):
             e["ROWS_PER_PROGRAM"] > 1
             and e["num_warps"] == warps
             and per_thread(e) == 16
+            for e in entries(comment).values()
+        )
+
+    return holds
+
+
+def adjacent_rows_of(values: int):
+    """16 rows of any length; more as long as a tile has room for them."""
+
+    def holds(text: str, comment: Comment) -> bool:
+        return all(
+            e["ROWS_PER_PROGRAM"] == max(16, values // e["BLOCK_SIZE"])
             for e in entries(comment).values()
         )
 
@@ -215,13 +320,14 @@ def shared(text: str, comment: Comment) -> bool:
 
 
 def few_rows(text: str, comment: Comment) -> bool:
-    """A table of its own, looked into for few rows, with tiles of at most two rows."""
+    """A table of its own, looked into for few rows, with tiles as small as they get."""
     name = comment.block[0].split(" = ")[0]
+    least = 16 if "    plane = cols" in text else 2
     several = (e.get("ROWS_PER_PROGRAM", 1) for e in entries(comment).values())
     return (
         name.endswith("_FORWARD_FEW_ROWS")
         and f"table = {name}" in text
-        and max(several) <= 2
+        and max(several) <= least
     )
 
 
@@ -236,13 +342,42 @@ def too_long(text: str, comment: Comment) -> bool:
     return all(n > half >= e["BLOCK_SIZE"] for n, e in entries(comment).items())
 
 
+def kept_under_a_name(text: str, comment: Comment) -> bool:
+    """Where patch puts the old norm, unpatch and a second patch find it."""
+    name = comment.block[comment.line + 1].split(" = ")[0]
+    put, got = f"vars(made)[{name}] = norm", f"norm = vars(module)[{name}]"
+    return put in text and got in text
+
+
+def first_alike(text: str, comment: Comment) -> bool:
+    """Each class has its stand-ins in order, and the first that takes it is taken."""
+    name, value = comment.block[comment.line + 1].split(" = ")
+    looked = re.search(rf"in \w*{name}|{name}\[|{name}\.", text[text.index(value) :])
+    return name == "_STAND_INS" and value == "{" and looked is not None
+
+
+def shared_dictionaries(text: str, comment: Comment) -> bool:
+    return comment.block[comment.line + 1] == "    vars(made).update(vars(norm))"
+
+
 #: Comment, as a pattern -> what must hold of the module wherever it stands.
 TRUE = {
     r"no triton here: every call takes its reference": no_triton,
     r"Triton would compile anew for values that are 1 or divisible by 16; not for "
     r"these\.": compiles_once,
     r"Always true, and dropped by the compiler, where BLOCK_SIZE divides "
-    r"HIDDEN_SIZE\.": mask_is_dropped,
+    r"(HIDDEN|GROUP)_SIZE\.": mask_is_dropped,
+    r"A sample is a batch of rows: pointers move to its first one\.": (
+        rows_of_a_sample
+    ),
+    r"Each (head|group) is a row: pointers move to its first column\.": (
+        columns_of_a_group
+    ),
+    r"A column begins a plane of n_rows values after the one before it\.": (
+        planes_of_rows
+    ),
+    r"Of aligned planes, n_rows is a multiple of 8: the product tells the "
+    r"compiler\.": multiple_of_planes,
     r"[hy] takes the place of r": takes_the_place,
     r"rows of results are adjacent, of 2 bytes or more": adjacent_rows,
     r"With TRITON_INTERPRET=1 set, jit makes kernels that run on the CPU\.": (
@@ -252,6 +387,9 @@ TRUE = {
         counts_by_device
     ),
     r"\[ROWS_PER_PROGRAM, BLOCK_SIZE\]": shape_of_a_tile,
+    r"read for the last time": last_read,
+    r"(Head|Group) size: (launch options|\(programs a multiprocessor, launch "
+    r"options\))\.": table_of_units,
     r"Row length: launch options\.": table_of_options,
     r"Row length: \(programs a multiprocessor, launch options\)\.": table_of_pairs,
     r"Up to this row length, else the last: launch options\.": table_up_to,
@@ -259,16 +397,32 @@ TRUE = {
     r"options\)\.": table_up_to,
     r"products are rounded, then added": not_fused,
     r"create_graph=True": graph_wanted,
+    r"narrow, so that few columns are shared by several programs too": narrow_blocks,
     r"narrow, so that short rows are shared by several programs too": narrow_blocks,
     r"Shared by all of the above\.": shared,
     r"all of h is written before any of it is read again": written_before_it_is_read,
-    r"d[wb] of this program, which starts from 0 with its first row": sum_of_a_program,
+    r"d(w2?|b2?|s2?|t2?|alpha) of this program, which starts from 0 with its first "
+    r"row": sum_of_a_program,
     r"the sums are written before the next row reads them": sums_are_written,
     r"Short rows: several a program, until 4 warps have 16 values a thread\.": (
         several_rows(4)
     ),
     r"Short rows: several at a time, until 8 warps have 16 values a thread\.": (
         several_rows(8)
+    ),
+    r"Columns far apart, rows adjacent: 16 rows, or more up to 8192 values a tile\.": (
+        adjacent_rows_of(8192)
+    ),
+    r"Columns far apart, rows adjacent: 16 rows, or more up to 4096 values a tile\.": (
+        adjacent_rows_of(4096)
+    ),
+    r"The attribute under which a stand-in keeps the norm that it replaced\.": (
+        kept_under_a_name
+    ),
+    r"Class that patch replaces: what may stand for it\. The first that is alike "
+    r"does\.": first_alike,
+    r"Parameters and hooks are in dictionaries, which the two share from here on\.": (
+        shared_dictionaries
     ),
     r"A row in registers, 32 values a thread: few warps reduce sooner\.": (
         row_of_32_values

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 import torch
-from renderings import covering_norms, repository_norms
+from renderings import every_norm
 
 from normgen import graph
 from normgen.dtypes import CONCRETE, FLOAT32, in_torch, of, promote, store_rounds_alike
@@ -121,15 +122,24 @@ def test_a_dtype_in_torch_is_the_same_text_in_every_process():
     )
 
 
-@pytest.mark.parametrize("name", [*repository_norms(), *covering_norms()])
+def assignments(*dtypes: frozenset[str]) -> Iterator[dict[str, torch.dtype]]:
+    """Every way of giving dtypes to the tensors that some symbols name."""
+    atoms = sorted(frozenset[str]().union(*dtypes) - set(CONCRETE))
+    for given in itertools.product(TORCH.values(), repeat=len(atoms)):
+        yield dict(zip(atoms, given, strict=True))
+
+
+@pytest.mark.parametrize("name", every_norm())
 def test_dropped_roundings_of_a_norm_change_no_bit(name, agreement):
-    """A node left unrounded is followed by a rounding that gives the same."""
-    built = graph.build({**repository_norms(), **covering_norms()}[name])
-    for node, after in zip(built.nodes, (*built.nodes[1:], None), strict=True):
+    """A node left unrounded is followed by roundings alone, which give the same."""
+    built = graph.build(every_norm()[name])
+    for node in built.nodes:
         if node.rounded:
             continue
-        stored = built.dtypes["y"] if after is None else after.dtype
-        assert after is None or after.step.value == "x", "the next step computes"
-        for assignment in ASSIGNMENTS:
-            pair = concrete(node.dtype, assignment), concrete(stored, assignment)
-            assert agreement[pair], (node.out, assignment)
+        readers = [after for after in built.nodes if after.source == node.out]
+        assert all(after.step.is_cast for after in readers), "a reader computes"
+        stored = [built.dtypes[t] for t, v in built.results.items() if v == node.out]
+        for dtype in (*stored, *(after.dtype for after in readers)):
+            for given in assignments(node.dtype, dtype):
+                pair = concrete(node.dtype, given), concrete(dtype, given)
+                assert agreement[pair], (node.out, given)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from renderings import ROOT, covering_norms, repository_norms, spec_of
+from renderings import ROOT, every_norm, spec_of
 from support.build import make
 
 from normgen.cli import main
@@ -144,7 +144,7 @@ def test_a_norm_without_backward_moves_and_launches_forward_only() -> None:
     assert not any("Gradients" in line for line in found["numerics"])
 
 
-NORMS = {**repository_norms(), **covering_norms()}
+NORMS = every_norm()
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -156,7 +156,7 @@ def test_launches_are_those_that_the_tables_hold(name: str) -> None:
         e["row_length"] for e in found["launches"] if e["direction"] == "forward"
     ]
     assert lengths == sorted(lengths)
-    assert not norm.lengths or lengths == sorted(norm.lengths)
+    assert not norm.lengths or lengths == sorted(norm.normalized_lengths)
     for entry in found["launches"]:
         direction, strategy = entry["direction"], entry["strategy"]
         options = launch(entry["row_length"], direction, strategy).options

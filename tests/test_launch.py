@@ -7,11 +7,12 @@ import itertools
 import pytest
 
 from normgen import launch
+from normgen.fields import LARGEST_CHANNEL_ROW, LARGEST_REGISTER_ROW
 from normgen.launch import FEW_ROWS, Launch, block_size, strategy_of
-from normgen.spec import LARGEST_REGISTER_ROW
 
 DIRECTIONS = ("forward", "backward")
-ASKED = ("auto", "row", "rows", "loop")
+ASKED = ("auto", "row", "rows", "loop", "channel")
+LARGEST = {**LARGEST_REGISTER_ROW, "channel": LARGEST_CHANNEL_ROW}
 MEANS = (1, 2)
 MAX_THREADS = 1024
 WARP = 64  # on AMD's CDNA; 32 elsewhere
@@ -30,8 +31,9 @@ LENGTHS = sorted(
 def chosen(asked: str):
     """(length, direction, strategy, launch) for all lengths that ``asked`` takes."""
     for length, direction, means in itertools.product(LENGTHS, DIRECTIONS, MEANS):
-        if length <= LARGEST_REGISTER_ROW.get(asked, length):
-            strategy = strategy_of(length, direction, asked, means)
+        if length <= LARGEST.get(asked, length):
+            axis = "channel" if asked == "channel" else "last"
+            strategy = strategy_of(length, direction, asked, means, axis)
             yield (
                 length,
                 direction,
@@ -60,10 +62,10 @@ def test_a_block_holds_its_row_unless_it_is_walked_over(asked: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_only_the_rows_strategy_holds_several_rows(asked: str) -> None:
+def test_only_two_strategies_hold_several_rows(asked: str) -> None:
     for *_, strategy, made in chosen(asked):
         rows = made.rows_per_program
-        assert (rows is not None) == (strategy == "rows")
+        assert (rows is not None) == (strategy in ("rows", "channel"))
         assert rows is None or (rows >= 2 and rows & (rows - 1) == 0)
         assert ("ROWS_PER_PROGRAM" in made.options) == (rows is not None)
 
@@ -79,7 +81,8 @@ def test_a_thread_holds_at_most_32_values_of_a_tile(asked: str) -> None:
     """Of its 255 registers: backward holds x, dy and the sums of each column."""
     for *what, made in chosen(asked):
         values = made.block_size * (made.rows_per_program or 1)
-        assert values <= 32 * made.num_warps * 32, what
+        most = 128 if asked == "channel" else 32  # 16 rows of any length, 16 warps
+        assert values <= most * made.num_warps * 32, what
 
 
 def test_programs_of_a_multiprocessor_are_some() -> None:
@@ -129,6 +132,21 @@ def test_a_launch_depends_on_the_block_and_on_nothing_else() -> None:
         for strategy in ("row", "rows", "loop"):
             exact = launch.launch(length, direction, strategy)
             assert exact == launch.launch(block_size(length), direction, strategy)
+
+
+def test_adjacent_rows_fill_a_sector_of_memory() -> None:
+    """16 rows of 2 bytes are 32 bytes that lie together."""
+    for *what, made in chosen("channel"):
+        assert made.rows_per_program is not None
+        assert made.rows_per_program >= 16, what
+
+
+def test_the_channel_axis_has_a_strategy_of_its_own() -> None:
+    for length in (1, 1024, LARGEST_CHANNEL_ROW):
+        for direction in DIRECTIONS:
+            assert strategy_of(length, direction, "auto", 1, "channel") == "channel"
+    lengths = launch.dynamic_lengths("auto", "forward", 1, "channel")
+    assert lengths[-1] == LARGEST_CHANNEL_ROW
 
 
 def test_few_rows_get_smaller_tiles_and_fewer_values_a_warp() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -9,11 +11,13 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from normgen import fields, rules, spec
 from normgen.messages import SENTENCES
 from normgen.spec import SpecFile
 from normgen.yaml_reader import read
 
 BAD_SPECS = Path(__file__).parent / "golden" / "bad_specs"
+SAID = "\n".join(p.read_text(encoding="utf-8") for p in BAD_SPECS.glob("*.txt"))
 
 
 def models(annotation: object = SpecFile) -> Iterator[type[BaseModel]]:
@@ -56,10 +60,38 @@ def test_no_kind_of_fault_falls_back_on_pydantics_wording() -> None:
 
 
 def test_no_sentence_is_without_a_golden_spec() -> None:
-    said = "\n".join(p.read_text(encoding="utf-8") for p in BAD_SPECS.glob("*.txt"))
     for kind, sentence in SENTENCES.items():
         fixed = max(sentence.replace("{", "}").split("}")[::2], key=len)
-        assert fixed in said, kind
+        assert fixed in SAID, kind
+
+
+def texts_of(module: object, function: str) -> Iterator[str]:
+    """The longest fixed piece of every text that rules yield, or checks raise."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if function == "yield" and isinstance(node, ast.Yield):
+            assert isinstance(node.value, ast.Tuple)
+            message = node.value.elts[1]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == function:
+            message = node.args[0]
+        else:
+            continue
+        parts = message.values if isinstance(message, ast.JoinedStr) else [message]
+        fixed = [p.value for p in parts if isinstance(p, ast.Constant)]
+        yield max(fixed, key=len, default="")
+
+
+@pytest.mark.parametrize("text", sorted(set(texts_of(rules, "yield"))))
+def test_no_rule_is_without_a_golden_spec(text: str) -> None:
+    assert text
+    assert text in SAID
+
+
+@pytest.mark.parametrize(
+    "text", sorted({*texts_of(fields, "error"), *texts_of(spec, "expect")})
+)
+def test_no_check_of_a_value_is_without_a_golden_spec(text: str) -> None:
+    assert text
+    assert text in SAID
 
 
 @pytest.mark.parametrize("path", sorted(BAD_SPECS.glob("*.txt")), ids=lambda p: p.stem)

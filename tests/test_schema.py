@@ -6,26 +6,32 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from jsonschema import Draft7Validator
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from normgen.commands.schema import DRAFT, draft_07, schema_text
-from normgen.spec import (
+from normgen.fields import (
     DTYPES,
+    LARGEST_CHANNEL_ROW,
     LARGEST_REGISTER_ROW,
     MAX_HIDDEN_SIZE,
     MAX_NAME_LENGTH,
     Affine,
-    Norm,
+    BranchScale,
+    Gate,
+    Modulation,
     Rounding,
-    SpecFile,
+    Statistics,
 )
+from normgen.spec import Norm, SpecFile
 from normgen.yaml_reader import read
 
 REPOSITORY = Path(__file__).parent.parent
+BAD_SPECS = REPOSITORY / "tests" / "golden" / "bad_specs"
 CHECKED_IN = REPOSITORY / "specs" / "normgen.schema.json"
 GOOD = sorted((REPOSITORY / "specs").glob("*.yaml"))
 SCHEMA = json.loads(schema_text())
@@ -118,6 +124,7 @@ def test_a_spec_of_ours_passes_and_names_the_schema(path: Path) -> None:
         "choice_wrong",
         "choice_nothing",
         "name_no_string",
+        "values",
     ],
 )
 def test_a_bad_spec_fails_in_the_editor_too(name: str) -> None:
@@ -147,17 +154,27 @@ LIMITS: dict[str, Iterable[float]] = {
     "affine.weight_offset": (-1024, 1024),
     "strategy": LARGEST_REGISTER_ROW.values(),
 }
-INNER = {"affine": Affine, "rounding": Rounding}
+INNER: dict[str, type[BaseModel]] = {
+    "affine": Affine,
+    "rounding": Rounding,
+    "statistics": Statistics,
+    "gate": Gate,
+    "modulation": Modulation,
+    "branch_scale": BranchScale,
+}
+#: Fields of a block that the row of the block tells.
+IN_BLOCK = {"branch_scale": ("constant", "per")}
 
 
 def fields() -> Iterator[tuple[str, FieldInfo]]:
     """Every field of a norm by its dotted name, those of mappings one by one."""
     for name, field in Norm.model_fields.items():
-        if name in INNER:
-            inner = INNER[name].model_fields.items()
-            yield from ((f"{name}.{key}", info) for key, info in inner)
-        else:
+        told = IN_BLOCK.get(name, ())
+        if name not in INNER or told:
             yield name, field
+        for key, info in INNER[name].model_fields.items() if name in INNER else ():
+            if key not in told:
+                yield f"{name}.{key}", info
 
 
 FIELDS = dict(fields())
@@ -165,10 +182,23 @@ FIELDS = dict(fields())
 
 def plain(markdown: str) -> str:
     """A text of the page as descriptions write it."""
-    roots = {"√(": "sqrt(", "√s": "sqrt(s)"}
-    for root, words in roots.items():
-        markdown = markdown.replace(root, words)
+    markdown = re.sub(r" \(\[.+?\]\(\S+\.md\)\)", "", markdown)  # a link
+    markdown = re.sub("√max(\\(.+?\\))", r"sqrt(max\1)", markdown)
+    signs = {"√(": "sqrt(", "√s": "sqrt(s)", " · ": " * ", "\N{MINUS SIGN}": "-"}
+    for sign, words in signs.items():
+        markdown = markdown.replace(sign, words)
     return markdown.replace("`", "")
+
+
+def words_of(annotation: Any) -> Iterator[Any]:
+    """The strings and truth values that an annotation lists."""
+    if annotation is bool:
+        yield from ("true", "false")
+    for inner in get_args(annotation):
+        if isinstance(inner, str) and get_origin(annotation) is Literal:
+            yield inner
+        elif get_args(inner):
+            yield from words_of(inner)
 
 
 def test_the_page_has_every_field_once() -> None:
@@ -177,7 +207,9 @@ def test_the_page_has_every_field_once() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_the_page_describes_a_field_as_the_schema_does(row: tuple[str, ...]) -> None:
-    name, _, _, meaning = row
+    name, said, _, meaning = row
+    if name == "eps":  # whose default is told in the column of defaults
+        meaning = f"{meaning} {said.capitalize()}."
     assert plain(meaning) == FIELDS[name].description
 
 
@@ -187,6 +219,10 @@ def test_the_page_has_the_defaults(row: tuple[str, ...]) -> None:
     field = FIELDS[name]
     if field.is_required():
         assert said == "required"
+    elif name == "eps":
+        assert said.startswith("required, but with ")
+    elif field.default in (None, ()):
+        assert said == "none"
     elif name == "dtype":
         assert (said, field.default) == ("all three", DTYPES)
     else:
@@ -198,15 +234,34 @@ def test_the_page_has_the_defaults(row: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_the_page_has_the_values(row: tuple[str, ...]) -> None:
     name, _, said, _ = row
-    choices = get_args(FIELDS[name].annotation)
-    words = [choice for choice in choices if isinstance(choice, str)]
-    if FIELDS[name].annotation is bool:
-        words = ["true", "false"]
+    words = [*words_of(FIELDS[name].annotation)]
+    if name in IN_BLOCK:  # which has its own values in the block
+        words = []
+        per = words_of(INNER[name].model_fields["per"].annotation)
+        assert f"{{per: {' or '.join(', '.join(per).rsplit(', ', 1))}}}" in said
     if set(DTYPES) < set(words):
         words = [word for word in words if word not in DTYPES]
         assert said.endswith(", a dtype")
     if words:
-        assert re.findall(r"`(\w+)`", said) == words
+        assert sorted(re.findall(r"`(\w+)`", said)) == sorted(words)
     for number in LIMITS.get(name, ()):
         written = said.replace("\N{MINUS SIGN}", "-")
         assert re.search(rf"(?<![\w-]){number}\b", written), number
+
+
+def test_the_page_tells_how_long_a_row_of_channels_may_be() -> None:
+    (meaning,) = (row[3] for row in ROWS if row[0] == "axis")
+    assert f"{LARGEST_CHANNEL_ROW} channels" in meaning
+
+
+@pytest.mark.parametrize("path", sorted(BAD_SPECS.glob("values*.yaml")))
+def test_each_wrong_value_is_wrong_in_the_editor_too(path: Path) -> None:
+    """All but what only a second field makes wrong, and lists that repeat an entry."""
+    data = read(path.read_text(encoding="utf-8"), "spec.yaml").data
+    for entry in data["kernels"]:
+        one = {"version": 1, "kernels": [entry]}
+        told = str(entry.get("replaces", ""))
+        if "." in told and isinstance(entry["replaces"], list):
+            continue  # a class path is a text to an editor
+        if not [*Draft7Validator(SCHEMA).iter_errors(one)]:
+            assert "replaces" in entry, entry

@@ -125,11 +125,13 @@ def test_a_module_asserts_nothing(name: str) -> None:
 
 
 @every_rendering
-def test_a_kernel_asks_only_whether_a_pointer_is_there(name: str) -> None:
+def test_a_kernel_asks_only_whether_a_pointer_is_there_or_aligned(name) -> None:
     """What the spec fixes is straight-line code, or absent."""
     for kernel in modules.kernels(tree_of(name)):
         for node in ast.walk(kernel):
-            assert not isinstance(node, ast.IfExp | ast.While)
+            assert not isinstance(node, ast.While)
+            if isinstance(node, ast.IfExp):  # of the call, and known when it compiles
+                assert modules.loaded(node.test) == {"ALIGNMENT"}
             if isinstance(node, ast.If):
                 assert re.fullmatch(r"\w+_ptr is not None", ast.unparse(node.test))
                 assert not node.orelse
@@ -154,6 +156,15 @@ def test_a_kernel_documents_each_argument_but_strides_in_order(name: str) -> Non
         )
         names = [a.arg for a in modules.parameters(kernel)]
         assert listed == [n for n in names if not n.endswith("_row_stride")]
+
+
+@every_rendering
+def test_what_is_compiled_is_a_kernel_or_a_function_of_values(name: str) -> None:
+    for function in modules.functions(tree_of(name)):
+        if modules.is_jitted(function) and not modules.is_kernel(function):
+            assert not any(a.arg.endswith("_ptr") for a in modules.parameters(function))
+            assert "tl.load" not in ast.unparse(function)
+            assert TEXTS[name].count(f"{function.name}(") > 1
 
 
 @every_rendering

@@ -6,15 +6,15 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from renderings import covering_norms, repository_norms
+from renderings import every_norm
 from support.build import make
 
+from normgen.fields import LARGEST_CHANNEL_ROW, LARGEST_REGISTER_ROW
 from normgen.launch import FEW_ROWS
 from normgen.plan import plan
-from normgen.spec import LARGEST_REGISTER_ROW
 from normgen.tables import lookup, tables, tiles
 
-NORMS = {**repository_norms(), **covering_norms()}
+NORMS = every_norm()
 ASKED = ("auto", "row", "rows", "loop")
 TRITON = SimpleNamespace(
     next_power_of_2=lambda n: 1 << (n - 1).bit_length(), cdiv=lambda a, b: -(-a // b)
@@ -42,7 +42,7 @@ def read_tables(made) -> dict[str, dict]:
 def looked_up(made, direction: str, hidden_size: int, n_rows: int = 1000) -> dict:
     """What the emitted lines find for a row length."""
     known = {**read_tables(made), "triton": TRITON, "max": max, "min": min}
-    known |= {"hidden_size": hidden_size, "n_rows": n_rows}
+    known |= {"hidden_size": hidden_size, "n_rows": n_rows, "n_samples": 1}
     exec("\n".join(lookup(made, direction)), known)
     return known["options"]
 
@@ -82,7 +82,8 @@ def test_every_listed_length_finds_the_constants_of_its_kernel(name: str) -> Non
                 options = looked_up(made, direction, length, n_rows)
                 strategy = branch_of(made, direction, length).strategy
                 assert {*options} - {"num_warps"} == set(strategy.constants)
-                assert strategy.name == "loop" or options["BLOCK_SIZE"] >= length
+                columns = made.norm.group_size or length
+                assert strategy.name == "loop" or options["BLOCK_SIZE"] >= columns
 
 
 def test_forward_constants_depend_on_the_length_and_on_nothing_else() -> None:
@@ -93,7 +94,8 @@ def test_forward_constants_depend_on_the_length_and_on_nothing_else() -> None:
         if not norm.batch_invariant:
             continue
         for length in norm.lengths:
-            key = (length, norm.strategy, len(made.graph.means))
+            columns = norm.group_size or length
+            key = (columns, norm.strategy, len(made.graph.means), norm.axis)
             options = looked_up(made, "forward", length)
             assert seen.setdefault(key, options) == options, key
     assert len(seen) > 40
@@ -139,10 +141,13 @@ def test_the_grid_holds_all_rows_and_no_program_more(name: str) -> None:
     made = plan(NORMS[name])
     lengths = made.norm.lengths or (1, 100, 3000, 20_000)
     for length, n_rows in itertools.product(lengths, (1, 2, 63, 64, 65, 1000)):
-        if length > LARGEST_REGISTER_ROW.get(made.norm.strategy, length):
+        columns = made.norm.group_size or length
+        if columns > LARGEST_REGISTER_ROW.get(made.norm.strategy, columns):
+            continue
+        if made.norm.axis == "channel" and length > LARGEST_CHANNEL_ROW:
             continue
         options = looked_up(made, "forward", length, n_rows)
-        known = {"triton": TRITON, "options": options, "n_rows": n_rows}
+        known = {"triton": TRITON, "options": options, "n_rows": n_rows, "n_samples": 1}
         programs = eval(tiles(made.forward_branches), known)
         rows = options.get("ROWS_PER_PROGRAM", 1)
         assert (programs - 1) * rows < n_rows <= programs * rows
