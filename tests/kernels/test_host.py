@@ -10,6 +10,7 @@ from support.build import build, make
 from support.inputs import case
 from support.launches import launches_of, recorded
 from support.layouts import ROW_LAYOUTS
+from support.places import shape_for
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -124,6 +125,36 @@ def test_inference_allocates_its_results_and_nothing_else(fields, device, monkey
     made = allocations(tensors, lambda: function(*tensors), monkeypatch)
     results = 1 + ("residual" in fields)
     assert made == [((64, 1024), torch.bfloat16)] * results
+
+
+MODULATED = {"modulation.operands": "scale_shift", "modulation.per": "sample"}
+FEATURES = {
+    "modulated": (MODULATED, 1, 1),
+    "two results": ({"second_affine": True, "variant": "layer_norm"}, 2, 2),
+    "gated": ({"gate.position": "before", "gate.precision": "io"}, 1, 1),
+    "heads": ({"weight": "per_head"}, 1, 1),
+    "groups": ({"group_size": 16, "hidden_size": 64}, 1, 1),
+    "channel": ({"axis": "channel", "variant": "layer_norm"}, 1, 2),
+    "branch": ({"residual": "pre_add", "branch_scale.per": "row"}, 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_allocate_their_results_and_statistics(name, device, monkeypatch):
+    fields, results, statistics = FEATURES[name]
+    norm = make(name="some_norm", **fields)
+    shape = shape_for(norm, 24, 64)
+    tensors = list(case(norm, shape, torch.bfloat16, device=device).tensors().values())
+    function = build(norm).some_norm
+    with torch.no_grad():
+        made = allocations(tensors, lambda: function(*tensors), monkeypatch)
+    assert made == [(shape, torch.bfloat16)] * results
+    tensors = [t.detach().requires_grad_() for t in tensors]
+    made = allocations(tensors, lambda: function(*tensors), monkeypatch)
+    kept = [size for size, dtype in made if dtype == torch.float32]
+    rows = torch.Size(shape).numel() // 64 * (4 if name == "groups" else 1)
+    assert len(made) == results + statistics
+    assert [torch.Size(size).numel() for size in kept] == [rows] * statistics
 
 
 def test_a_sum_in_place_allocates_the_norm_alone(device, monkeypatch):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.activations import ACTIVATIONS, EAGER
 from support.build import make
-from support.gradients import gradients
+from support.checks import upstream_for
+from support.fields import LENGTH, accepts, single_values
+from support.gradients import exact_gradients, gradients
 from support.inputs import case, gradient_like
+from support.intervals import Interval, U, to_dtype
 from support.oracle import Oracle
+from support.places import shape_for
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 LOW = [(BF16, BF16), (F16, F16), (BF16, F32), (F16, F32), (F32, BF16), (F32, F32)]
@@ -70,8 +75,8 @@ def test_a_float32_value_may_be_off_by_few_ulps():
     norm = make(variant="layer_norm", bias=True)
     inputs = case(norm, (31, 257), F32)
     oracle = Oracle(norm, inputs)
-    width = oracle.bounds["x_hat"].width / 2
-    scale = oracle.bounds["x_hat"].magnitude.amax(-1, keepdim=True)
+    width = oracle.bounds["x_hat"].payload.value.width / 2
+    scale = oracle.bounds["x_hat"].payload.value.magnitude.amax(-1, keepdim=True)
     assert (width / scale).max() < 4e-6
 
 
@@ -83,7 +88,7 @@ def test_its_gradients_are_those_of_the_formulas(variant):
     tensors = inputs.map(lambda t: t.detach().requires_grad_()).tensors()
     y = normalized(tensors["x"], variant) * tensors["weight"] + tensors["bias"]
     y.backward(dy)
-    for name, expected in gradients(Oracle(norm, inputs), dy).items():
+    for name, expected in gradients(Oracle(norm, inputs), {"y": dy}).items():
         expected.check(tensors[name].grad, name)
 
 
@@ -106,7 +111,7 @@ def test_it_notices_a_term_left_out_of_the_adjoint(io, term):
     if term == "projection":
         projection = 0
     dx = (dx_hat - mean - x_hat * projection) / (root + eps)
-    expected = gradients(Oracle(norm, inputs), dy)["x"]
+    expected = gradients(Oracle(norm, inputs), {"y": dy})["x"]
     assert not verdict(expected, dx.to(io))
 
 
@@ -115,7 +120,7 @@ def test_it_notices_a_row_left_out_of_a_column_gradient(io):
     norm = make(bias=True)
     inputs = case(norm, (301, 64), io)
     dy = gradient_like(inputs.x)
-    expected = gradients(Oracle(norm, inputs), dy)
+    expected = gradients(Oracle(norm, inputs), {"y": dy})
     terms = {"weight": dy.double() * normalized(inputs.x.double()), "bias": dy.double()}
     for name, rows in terms.items():
         assert verdict(expected[name], rows.sum(0).to(io)), name
@@ -133,3 +138,61 @@ def test_it_notices_nan_shape_and_dtype():
     assert not verdict(expected, spoilt)
     assert not verdict(expected, right.float())
     assert not verdict(expected, right[None])
+
+
+@pytest.mark.parametrize("io", [F32, BF16], ids=str)
+@pytest.mark.parametrize("name", dict(single_values()))
+def test_its_bounds_hold_what_autograd_makes(name, io):
+    """Intervals walked back by hand, and autograd through the same contract."""
+    norm = dict(single_values())[name]
+    if not accepts(norm, io):
+        io = getattr(torch, norm.dtype[0])
+    inputs = case(norm, shape_for(norm, 7, LENGTH), io)
+    oracle = Oracle(norm, inputs)
+    for output in oracle.results:
+        value = oracle.exact[output]
+        exact = to_dtype(value.payload.detach(), value.dtype)
+        bounds = oracle.bounds[output].payload.value
+        # what stays in float64 has none of the roundings to float32
+        near = 8 * U * bounds.magnitude.amax() if value.dtype == F32 else 0.0
+        assert (exact >= bounds.low - near).all(), output
+        assert (exact <= bounds.high + near).all(), output
+    upstream = upstream_for(norm, oracle)
+    exact = exact_gradients(oracle, upstream)
+    for operand, expected in gradients(oracle, upstream).items():
+        own = exact[operand]
+        if oracle.spaces[operand] == "element":
+            own = oracle.places.gathered(own)
+        expected.check(own.reshape(expected.shape).to(expected.dtype), operand)
+
+
+@pytest.mark.parametrize("io", [F32, BF16, F16], ids=str)
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_torch_keeps_to_the_bounds_of_an_activation(name, io):
+    z = torch.linspace(-12, 12, 4801).to(io)
+    bounds = ACTIVATIONS[name].values(Interval.around(z.double())).computed()
+    assert bounds.round(io).contains(EAGER[name](z.float()).to(io)).all()
+    leaf = z.float().requires_grad_()
+    EAGER[name](leaf).sum().backward()
+    slopes = ACTIVATIONS[name].slopes(Interval.around(z.double())).computed()
+    assert slopes.round(F32).contains(leaf.grad).all()
+    width = bounds.width / (1 + z.double().abs())
+    assert width.max() < 4e-6, "the bounds say nothing"
+
+
+@pytest.mark.parametrize("io", [F32, BF16], ids=str)
+@pytest.mark.parametrize("name", dict(single_values()))
+def test_its_bounds_are_narrow(name, io):
+    """What is allowed beside the exact gradient is small against its row or column."""
+    norm = dict(single_values())[name]
+    if not accepts(norm, io) or not norm.backward:
+        return
+    oracle = Oracle(norm, case(norm, shape_for(norm, 7, LENGTH), io))
+    upstream = upstream_for(norm, oracle)
+    low = norm.statistics.precision != "float32" or norm.rounding.rstd == "io"
+    for operand, expected in gradients(oracle, upstream).items():
+        size = expected.bounds.magnitude
+        width = expected.bounds.width.mean() / size.mean()
+        exact = {F32, *(t.dtype for t in oracle.inputs.tensors().values())} == {F32}
+        limit = 5e-5 if exact else 0.2 if low else 4e-3
+        assert width < limit, f"{operand}: {width:.1e}"

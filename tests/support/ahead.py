@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 
-def compile_all(jobs: list[dict[str, Any]], capability: int = 90) -> list[dict]:
+def compile_all(jobs: list[dict[str, Any]], capability: int | str = 90) -> list[dict]:
     """The resources of each job, in a process without the interpreter."""
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run(
@@ -44,7 +44,7 @@ def _load(path: str) -> Any:
     return module
 
 
-def _compile(job: dict[str, Any], capability: int) -> dict[str, Any]:
+def _compile(job: dict[str, Any], capability: str) -> dict[str, Any]:
     import triton
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
@@ -57,8 +57,13 @@ def _compile(job: dict[str, Any], capability: int) -> dict[str, Any]:
         for name, value in job["constexprs"].items()
     }
     source = ASTSource(kernel, job["signature"], constexprs)
-    target = GPUTarget("cuda", capability, 32)
+    is_amd = capability == "gfx942"
+    target = GPUTarget("hip", capability, 64) if is_amd else None
+    target = target or GPUTarget("cuda", int(capability), 32)
     compiled = triton.compile(source, target=target, options=job["options"])
+    if is_amd:
+        spilt = re.search(r"\.vgpr_spill_count: +(\d+)", compiled.asm["amdgcn"])
+        return {"kernel": job["kernel"], "stack": int(spilt[1])}
     return {
         "kernel": job["kernel"],
         "warps": compiled.metadata.num_warps,
@@ -88,7 +93,7 @@ def _resources(cubin: bytes) -> dict[str, int]:
     }
 
 
-def _try(job: dict[str, Any], capability: int) -> dict[str, Any]:
+def _try(job: dict[str, Any], capability: str) -> dict[str, Any]:
     try:
         return _compile(job, capability)
     except Exception as error:
@@ -96,4 +101,4 @@ def _try(job: dict[str, Any], capability: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps([_try(job, int(sys.argv[1])) for job in json.load(sys.stdin)]))
+    print(json.dumps([_try(job, sys.argv[1]) for job in json.load(sys.stdin)]))

@@ -15,8 +15,17 @@ from typing import Any
 
 import torch
 
+from normgen.fields import (
+    Affine,
+    BranchScale,
+    Gate,
+    Model,
+    Modulation,
+    Rounding,
+    Statistics,
+)
 from normgen.render import render_body
-from normgen.spec import Affine, Norm, Rounding, SpecFile
+from normgen.spec import Norm, SpecFile
 
 
 @functools.cache
@@ -26,36 +35,51 @@ def _directory() -> Path:
     return path
 
 
-#: Flat name -> (model, its field) for the fields of the nested models.
-NESTED = {
-    "weight": ("affine", "weight"),
-    "bias": ("affine", "bias"),
-    "parameters": ("affine", "dtype"),
-    "weight_offset": ("affine", "weight_offset"),
-    "offset_precision": ("affine", "offset_precision"),
-    "normalized": ("rounding", "normalized"),
-    "affine_rounding": ("rounding", "affine"),
+#: Short names of fields, for tests that use them often; all others are dotted.
+SHORT = {
+    "weight": "affine.weight",
+    "bias": "affine.bias",
+    "parameters": "affine.dtype",
+    "weight_offset": "affine.weight_offset",
+    "offset_precision": "affine.offset_precision",
+    "normalized": "rounding.normalized",
+    "affine_rounding": "rounding.affine",
+}
+BLOCKS: dict[str, type[Model]] = {
+    "affine": Affine,
+    "rounding": Rounding,
+    "statistics": Statistics,
+    "gate": Gate,
+    "modulation": Modulation,
+    "branch_scale": BranchScale,
 }
 
 
-def flat_to_nested(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Flat fields as those of Norm, of Affine and of Rounding."""
-    models: dict[str, dict[str, Any]] = {"": {}, "affine": {}, "rounding": {}}
+def nested(fields: dict[str, Any]) -> dict[str, Any]:
+    """Flat fields as a spec nests them: ``gate.position`` stands in the block gate.
+
+    A field that is None is left out.
+    """
+    made: dict[str, Any] = {}
     for flat, value in fields.items():
-        model, field = NESTED.get(flat, ("", flat))
-        models[model][field] = value
-    return tuple(models.values())
+        block, _, field = SHORT.get(flat, flat).rpartition(".")
+        if value is not None:
+            (made.setdefault(block, {}) if block else made)[field] = value
+    return made
 
 
 def make(**fields: Any) -> Norm:
-    """A norm from flat fields: ``make(bias=True, normalized="io")``.
+    """A norm from flat fields: ``make(bias=True, **{"gate.position": "after"})``.
 
     rms_norm over rows of any length with eps 1e-5, unless said otherwise.
     """
-    top, affine, rounding = flat_to_nested(fields)
-    variant = top.setdefault("variant", "rms_norm")
-    top = {"name": variant, "hidden_size": "dynamic", "eps": 1e-5} | top
-    return Norm(affine=Affine(**affine), rounding=Rounding(**rounding), **top)
+    given = nested(fields)
+    variant = given.setdefault("variant", "rms_norm")
+    given = {"name": variant, "hidden_size": "dynamic"} | given
+    if given.get("eps_placement") != "none":
+        given.setdefault("eps", 1e-5)
+    blocks = {name: BLOCKS[name](**given[name]) for name in BLOCKS if name in given}
+    return Norm(**(given | blocks))
 
 
 def text_of(*norms: Norm) -> str:

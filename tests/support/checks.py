@@ -23,7 +23,9 @@ class Run:
 
 
 def output_names(norm: Norm) -> list[str]:
-    names = ["y"]
+    modulation = norm.modulation
+    twice = norm.second_affine or (modulation is not None and modulation.second)
+    names = ["y", "y2"] if twice else ["y"]
     if norm.residual == "pre_add":
         names.append("residual_sum")
     if norm.save_stats == "always":
@@ -78,11 +80,15 @@ def run(
 def upstream_for(norm: Norm, oracle: Oracle) -> dict[str, torch.Tensor]:
     """Independent gradients for the differentiable outputs."""
     found = {}
-    for seed, name in enumerate(("y", "residual_sum")):
-        if name in oracle.bounds:
-            dtype = oracle.output_dtype(name)
-            like = torch.empty_like(oracle.inputs.x, dtype=dtype)
-            found[name] = gradient_like(like, seed=seed + 11)
+    axis = 1 if norm.axis == "channel" else -1
+    for name in oracle.results:
+        seed = {"y": 11, "residual_sum": 12, "y2": 13}[name]
+        shape = oracle.inputs.x.shape
+        if norm.output == "factor":
+            shape = oracle.places.factor_shape
+        dtype = oracle.output_dtype(name)
+        like = torch.empty(shape, dtype=dtype, device=oracle.inputs.x.device)
+        found[name] = gradient_like(like, seed=seed, axis=axis)
     return found
 
 
@@ -99,7 +105,7 @@ def check(module: ModuleType, norm: Norm, inputs: Inputs, what: str = "") -> Run
     for name, expected in oracle.outputs().items():
         expected.check(done.outputs[name], f"{what} {name}")
     if upstream is not None:
-        wanted = gradients(oracle, upstream["y"], upstream.get("residual_sum"))
+        wanted = gradients(oracle, upstream)
         for name, expected in wanted.items():
             assert done.gradients[name] is not None, f"{what} no gradient of {name}"
             expected.check(done.gradients[name], f"{what} d_{name}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 
 from normgen.spec import Norm
 from support.allocations import between_nans
+from support.places import operand_shapes
 
 DTYPES = {
     "float32": torch.float32,
@@ -16,24 +17,31 @@ DTYPES = {
     "float16": torch.float16,
 }
 LOW_AND_HIGH = (torch.float32, torch.bfloat16, torch.float16)
+PARAMETERS = ("weight", "bias", "weight2", "bias2")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one call takes; an operand that the spec does not have is None."""
+    """What one call takes, in its order; what the spec does not have is None."""
 
     x: torch.Tensor
     weight: torch.Tensor | None = None
     bias: torch.Tensor | None = None
+    weight2: torch.Tensor | None = None
+    bias2: torch.Tensor | None = None
     residual: torch.Tensor | None = None
+    gate: torch.Tensor | None = None
+    scale: torch.Tensor | None = None
+    shift: torch.Tensor | None = None
+    scale2: torch.Tensor | None = None
+    shift2: torch.Tensor | None = None
+    branch_scale: torch.Tensor | None = None
     eps: float | None = None
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensor operands by name, in the order of the call."""
-        named = {
-            name: getattr(self, name) for name in ("x", "weight", "bias", "residual")
-        }
-        return {name: t for name, t in named.items() if t is not None}
+        named = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {n: t for n, t in named.items() if n != "eps" and t is not None}
 
     def arguments(self) -> Iterator[object]:
         yield from self.tensors().values()
@@ -66,45 +74,70 @@ def case(
     io: torch.dtype,
     *,
     parameters: torch.dtype | None = None,
+    others: torch.dtype | None = None,
     device: str = "cpu",
     seed: int = 0,
     eps: float = 1e-5,
 ) -> Inputs:
     """Operands for ``norm``: rows of very different scale, x of nonzero mean, weights
-    away from 1 and of both signs, a residual larger than x, and NaN around each."""
+    away from 1 and of both signs, a residual larger than x, and NaN around each.
+
+    ``parameters`` is the dtype of weights and biases where the spec leaves it free,
+    ``others`` that of a gate, scale, shift and branch_scale.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def randn(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator)
 
-    *leading, length = shape
-    n_rows = torch.Size(leading).numel()
-    scale = torch.logspace(-2, 1.5, max(n_rows, 1))[:n_rows]
-    scale = scale[torch.randperm(n_rows, generator=generator)].view(*leading, 1)
+    row_axis = 1 if norm.axis == "channel" else -1
+    # a sum of squares in float16 ends at 65504
+    small = io == torch.float16 and norm.statistics.precision != "float32"
+    largest = 0.3 if small else 1.5
+    scale = _scales(shape, row_axis, torch.logspace(-2, largest, 997), generator)
 
     def place(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return between_nans(value.to(dtype).to(device))
 
-    x = place((randn(*shape) + 0.5) * scale, io)
-    dtype = parameter_dtype(norm, io, parameters)
-    weight = bias = residual = None
-    if norm.has_weight:
-        sign = torch.where(randn(length) < 0, -1.0, 1.0)
-        weight = place(
-            sign * (0.4 + 1.5 * torch.rand(length, generator=generator)), dtype
-        )
-    if norm.affine.bias:
-        bias = place(randn(length) * 1.5 + 0.25, dtype)
-    if norm.residual != "none":
-        residual = place((randn(*shape) - 0.25) * scale * 4, residual_dtype(norm, io))
-    return Inputs(x, weight, bias, residual, eps if norm.eps == "argument" else None)
+    made = {"x": place((randn(*shape) + 0.5) * scale, io)}
+    shapes = operand_shapes(norm, torch.Size(shape))
+    dtype, other = parameter_dtype(norm, io, parameters), others or io
+    for name, size in shapes.items():
+        if name in ("weight", "weight2"):
+            sign = torch.where(randn(*size) < 0, -1.0, 1.0)
+            values = sign * (0.4 + 1.5 * torch.rand(*size, generator=generator))
+        elif name == "branch_scale":
+            sign = torch.where(randn(*size) < 0, -1.0, 1.0)
+            values = sign * (0.2 + 1.2 * torch.rand(*size, generator=generator))
+        elif name == "residual":
+            values = (randn(*size) - 0.25) * scale * 4
+        else:
+            values = randn(*size) * 1.5 + 0.25
+        own = {"residual": residual_dtype(norm, io), **dict.fromkeys(PARAMETERS, dtype)}
+        made[name] = place(values, own.get(name, other))
+    return Inputs(**made, eps=eps if norm.eps == "argument" else None)
 
 
-def gradient_like(tensor: torch.Tensor, seed: int = 1) -> torch.Tensor:
+def _scales(
+    shape: tuple[int, ...],
+    axis: int,
+    values: torch.Tensor,
+    generator: torch.Generator | None,
+) -> torch.Tensor:
+    """One number a row, of a range: in random order where there is a generator."""
+    sizes = list(shape)
+    sizes[axis] = 1
+    n_rows = torch.Size(sizes).numel()
+    spread = torch.linspace(0, len(values) - 1, max(n_rows, 1))[:n_rows].long()
+    chosen = values[spread]
+    if generator is not None:
+        chosen = chosen[torch.randperm(n_rows, generator=generator)]
+    return chosen.view(sizes)
+
+
+def gradient_like(tensor: torch.Tensor, seed: int = 1, axis: int = -1) -> torch.Tensor:
     """A gradient for ``tensor``: rows of different scale, no mean of zero."""
     generator = torch.Generator().manual_seed(seed)
-    *leading, _ = tensor.shape
-    n_rows = torch.Size(leading).numel()
-    scale = torch.logspace(-1, 0.5, max(n_rows, 1))[:n_rows].view(*leading, 1)
+    scale = _scales(tuple(tensor.shape), axis, torch.logspace(-1, 0.5, 997), None)
     values = (torch.randn(tensor.shape, generator=generator) + 0.2) * scale
     return between_nans(values.to(tensor.dtype).to(tensor.device))

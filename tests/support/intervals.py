@@ -14,12 +14,15 @@ results that float32 may give, in any order, with fused multiply-adds or without
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 U = 2.0**-24  # half an ulp of float32, relative
 TINY = 2.0**-126  # the smallest normal float32
+#: the largest relative error of a rounding to each dtype
+UNITS = {torch.float32: U, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 RSQRT_ULPS = 4.0  # rsqrt.approx and div.full of a GPU: 2 ulps = 4 U
 
 
@@ -66,6 +69,41 @@ class Interval:
     def widened(self, ulps: float) -> Interval:
         error = self.magnitude * (U * ulps)
         return Interval(self.low - error, self.high + error)
+
+    def rounded_by(self, dtype: torch.dtype, count: int) -> Interval:
+        """What so many roundings to ``dtype`` may make of these, at most."""
+        error = self.magnitude * (count * UNITS[dtype])
+        return Interval(self.low - error, self.high + error)
+
+    def within(self, low: float, high: float) -> Interval:
+        return Interval(self.low.clamp(low, high), self.high.clamp(low, high))
+
+    def hull(self, other: Interval) -> Interval:
+        return Interval(
+            torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
+        )
+
+    def rising(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Interval:
+        """The values of a function that nowhere falls."""
+        return Interval(function(self.low), function(self.high))
+
+    def square(self) -> Interval:
+        ends = torch.minimum(self.low.abs(), self.high.abs())
+        least = torch.where((self.low <= 0) & (self.high >= 0), 0.0, ends)
+        return Interval(least.square(), self.magnitude.square())
+
+    def inverse(self) -> Interval:
+        """1 / these, all above 0 (or 0, whose inverse is infinite)."""
+        return Interval(1 / self.high, 1 / self.low)
+
+    def sum(self, axis: int | tuple[int, ...], roundings: float) -> Interval:
+        """The sums that float32 may return, off by so many roundings of its terms."""
+        error = roundings * U * self.magnitude.sum(axis, keepdim=True)
+        low, high = (end.sum(axis, keepdim=True) for end in (self.low, self.high))
+        return Interval(low - error, high + error)
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
 
     def __add__(self, other: Interval) -> Interval:
         return Interval(self.low + other.low, self.high + other.high)

@@ -50,6 +50,10 @@ def covering_array(
             for _ in range(attempts)
         )
         found = list(itertools.islice((t for t in tries if t is not None), enough))
+        if not found:  # as few others as can be
+            plain = {axis: values[0] for axis, values in axes.items()} | dict(pair)
+            only = repair(plain, pair, axes, problems, deep=True)
+            found = [] if only is None else [only]
         if not found:
             unreachable.add(pair)
             open_pairs.discard(pair)
@@ -87,13 +91,24 @@ def repair(
     pair: Pair,
     axes: Mapping[str, Sequence[Hashable]],
     problems: Callable[[Combination], int],
+    deep: bool = False,
 ) -> Combination | None:
-    """The combination after as few single changes as it takes to be valid."""
+    """The combination after as few single changes as it takes to be valid.
+
+    A ``deep`` repair changes two fields at once where no change of one helps.
+    """
     free = [axis for axis in axes if axis not in dict(pair)]
     broken = problems(combination)
     while broken:
         changes = ({**combination, axis: v} for axis in free for v in axes[axis])
         better = min(changes, key=problems)
+        if problems(better) >= broken and deep:
+            single = [(axis, v) for axis in free for v in axes[axis]]
+            twice = (
+                {**combination, **dict(two)}
+                for two in itertools.combinations(single, 2)
+            )
+            better = min(twice, key=problems)
         if problems(better) >= broken:
             return None
         combination, broken = better, problems(better)

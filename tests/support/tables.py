@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from normgen.spec import Norm
+from support.places import has_samples
 
 
 def _table(module: ModuleType, norm: Norm, direction: str) -> dict[int, Any]:
@@ -21,8 +22,8 @@ def _table(module: ModuleType, norm: Norm, direction: str) -> dict[int, Any]:
 
 
 def _entry(table: dict[int, Any], norm: Norm, length: int) -> Any:
-    if norm.lengths:
-        return table[length]
+    if norm.normalized_lengths:
+        return table[norm.group_size or length]
     power = max(16, 1 << (length - 1).bit_length())
     return table[min(power, max(table))]
 
@@ -34,12 +35,20 @@ def _multiprocessors(module: ModuleType) -> int:
 
 
 def rows_beyond(module: ModuleType, norm: Norm, length: int) -> int:
-    """More rows than all programs hold at once, the last program partly filled."""
+    """More rows than all programs hold at once, the last program partly filled.
+
+    Samples, heads and groups share the programs: so many rows for each.
+    """
     if not norm.backward:
         options = _entry(_table(module, norm, "FORWARD"), norm, length)
         return options.get("ROWS_PER_PROGRAM", 1) + 2
     programs, options = _entry(_table(module, norm, "BACKWARD"), norm, length)
-    together = programs * _multiprocessors(module)
+    shared = 3 if has_samples(norm) else 1  # as many samples as support.places makes
+    if norm.affine.weight == "per_head":
+        shared *= 3
+    elif norm.group_size is not None:
+        shared *= length // norm.group_size
+    together = max(1, programs * _multiprocessors(module) // shared)
     return together * options.get("ROWS_PER_PROGRAM", 1) + 3
 
 
