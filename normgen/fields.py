@@ -131,6 +131,20 @@ def check_eps(eps: float | str) -> float | str:
     return float(eps)
 
 
+def check_given(value: Any) -> Any:
+    if value is None:
+        raise error(
+            "got nothing; leave the field out, or write {} for a block's defaults"
+        )
+    return value
+
+
+def check_not_zero(number: Any) -> Any:
+    if number == 0:
+        raise error("expected a number other than 0, got 0")
+    return number
+
+
 def check_version(version: int) -> int:
     if version > 1:
         raise error(
@@ -291,9 +305,10 @@ class Modulation(Model):
 class BranchScale(Model):
     """What scales the branch that a residual is added to."""
 
-    constant: float | None = Field(
-        default=None, ge=-1024, le=1024, description="A number."
-    )
+    constant: Annotated[
+        Annotated[float, Field(ge=-1024, le=1024)] | None,
+        AfterValidator(check_not_zero),
+    ] = Field(default=None, description="A number.")
     per: Literal["channel", "sample", "row"] | None = Field(
         default=None,
         description="A tensor: learned, [hidden_size]; one vector a sample, "

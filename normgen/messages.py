@@ -132,6 +132,8 @@ def _hint(detail: ErrorDetails) -> str:
             names = [choice.strip("'") for choice in choices]
             best = max(names, key=lambda name: _likeness(value, name))
             return f'; did you mean "{best}"?' if _likeness(value, best) >= NEAR else ""
+        case "model_type":
+            return _block_hint(detail["loc"], value)
         case "int_type" | "float_type" if isinstance(value, str) and _is_number(value):
             return "; write the number without quotes"
         case "tuple_type" if isinstance(value, str):
@@ -139,6 +141,29 @@ def _hint(detail: ErrorDetails) -> str:
         case "tuple_type" if isinstance(value, Mapping):
             return '; begin each entry with "- "'
     return ""
+
+
+def _block_hint(route: Route, value: Any) -> str:
+    """What a plain value in the place of a block was meant to be, if that is clear."""
+    if value is True:
+        return "; write {} for the defaults"
+    fields = _model_at(route).model_fields
+    if isinstance(value, float | int) and "constant" in fields:
+        return f"; write {{constant: {value}}}"
+    meant = [
+        name
+        for name, info in fields.items()
+        if isinstance(value, str) and value in _choices(info.annotation)
+    ]
+    return f"; write {{{meant[0]}: {value}}}" if len(meant) == 1 else ""
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """The literals that an annotation allows."""
+    found = []
+    for inner in get_args(annotation):
+        found += _choices(inner) if get_args(inner) else [inner]
+    return found
 
 
 def _is_number(text: str) -> bool:

@@ -63,7 +63,10 @@ def _statistic(norm: Norm) -> Conflicts:
         if norm.variant != "l2_norm":
             yield "max_norm", "only l2_norm shortens rows"
         if norm.eps_placement not in ("outside_sqrt", "none"):
-            yield "eps_placement", "max_norm / (norm + eps) has it outside_sqrt"
+            yield (
+                "eps_placement",
+                "max_norm needs outside_sqrt: max_norm / (norm + eps)",
+            )
         if made.root == "sqrt":
             yield "statistics.root", "max_norm multiplies by a factor"
         if norm.rounding.rstd == "io":
@@ -176,7 +179,7 @@ def _outputs(norm: Norm) -> Conflicts:
             if not allowed and not is_default(norm, field):
                 yield field, "only the factor of the row is returned (output: factor)"
         if norm.has_weight:
-            yield "affine.weight", "a factor has none (output: factor; weight: none)"
+            yield "affine.weight", "output: factor needs affine: {weight: none}"
         if norm.statistics.root == "sqrt":
             yield "statistics.root", "the factor is what rows are multiplied with"
         if norm.statistics.columns != "all":

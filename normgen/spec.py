@@ -30,7 +30,9 @@ from normgen.fields import (
     Statistics,
     check_class_path,
     check_eps,
+    check_given,
     check_name,
+    check_not_zero,
     check_present,
     check_version,
     class_name,
@@ -86,7 +88,7 @@ class Norm(Model):
         description="Where eps stands: 1 / sqrt(s + eps), 1 / (sqrt(s) + eps), "
         "1 / max(sqrt(s), eps), 1 / sqrt(max(s, eps)), or 1 / sqrt(s) without one.",
     )
-    group_size: Length | None = Field(
+    group_size: Annotated[Length | None, BeforeValidator(check_given)] = Field(
         default=None,
         description="The statistic is taken of each group of so many adjacent columns; "
         "hidden_size is a multiple of it.",
@@ -99,7 +101,9 @@ class Norm(Model):
     statistics: Statistics = Field(
         default=Statistics(), description="How the statistic is taken."
     )
-    max_norm: Annotated[float, Field(gt=0, le=2.0**16)] | None = Field(
+    max_norm: Annotated[
+        Annotated[float, Field(gt=0, le=2.0**16)] | None, BeforeValidator(check_given)
+    ] = Field(
         default=None,
         description="l2_norm: rows are shortened to at most this norm, x * min(1, "
         "max_norm / (norm + eps)); eps_placement is outside_sqrt or none.",
@@ -109,6 +113,8 @@ class Norm(Model):
         | Literal["sqrt_hidden_size"]
         | None,
         expect('a number or "sqrt_hidden_size"'),
+        BeforeValidator(check_given),
+        AfterValidator(check_not_zero),
     ] = Field(
         default=None,
         description="A constant factor of x_hat, after it was rounded and before the "
@@ -131,10 +137,10 @@ class Norm(Model):
         description="A second weight, and bias, of the same x_hat: weight2 and bias2 "
         "make y2 (GPT-NeoX's two norms).",
     )
-    gate: Gate | None = Field(
+    gate: Annotated[Gate | None, BeforeValidator(check_given)] = Field(
         default=None, description="A gate that multiplies the row, after or before."
     )
-    modulation: Modulation | None = Field(
+    modulation: Annotated[Modulation | None, BeforeValidator(check_given)] = Field(
         default=None, description="Adaptive scale and shift, made outside (AdaLN)."
     )
     post_activation: Literal[
@@ -158,15 +164,17 @@ class Norm(Model):
         default=False,
         description="Write the sum over the residual; requires backward: false.",
     )
-    branch_scale: BranchScale | None = Field(
+    branch_scale: Annotated[BranchScale | None, BeforeValidator(check_given)] = Field(
         default=None,
         description="What is added to the residual is scaled: x (pre_add) or norm(x) "
         "(post_add), by a number (Granite), a learned vector (LayerScale) or a "
         "tensor (AdaLN-Zero).",
     )
-    residual_scale: Annotated[float, Field(ge=-1024, le=1024)] | None = Field(
-        default=None, description="A constant factor of the residual."
-    )
+    residual_scale: Annotated[
+        Annotated[float, Field(ge=-1024, le=1024)] | None,
+        BeforeValidator(check_given),
+        AfterValidator(check_not_zero),
+    ] = Field(default=None, description="A constant factor of the residual.")
     output: Literal["normalized", "factor"] = Field(
         default="normalized",
         description="What is returned: the row, or only its factor rstd, [.., 1].",

@@ -70,8 +70,9 @@ def summary(plan: NormPlan) -> str:
     title = TITLES[norm.variant]
     if norm.output == "factor":
         title = f"The factor of {title}"
+    scaled = "scaled " if norm.branch_scale is not None else ""
     if norm.residual == "pre_add":
-        row = "x + residual"
+        row = f"{scaled}x + residual"
     if norm.gate is not None and norm.gate.position == "before":
         row += f" times {norm.gate.activation}(gate)"
     what = f"{title} of {row}"
@@ -88,7 +89,7 @@ def summary(plan: NormPlan) -> str:
     what = {
         "none": what,
         "pre_add": f"{what}, and that sum",
-        "post_add": f"residual + {what}",
+        "post_add": f"residual + {scaled}{what}",
     }[norm.residual]
     return f"{what}, over {_columns(plan)}."
 

@@ -132,10 +132,15 @@ def _spec(args: argparse.Namespace) -> tuple[str, str]:
 
     if (args.model_type is None) == (args.config is None):
         message = "expected a model type, or --from and a config.json"
+        if args.config is not None:
+            message += ", not both"
         raise NormgenError(Problem("init", message))
     where = args.model_type or relative(absolute(args.config), Path.cwd())
     config = {} if args.config is None else _read_config(args.config, where)
     model = _model(args, config, where)
+    if args.config is not None and model.assumed:
+        told = ", ".join(f"{key} {value}" for key, value in model.assumed.items())
+        print(f"{where}: not in it, so as transformers does: {told}", file=sys.stderr)
     text = spec_text(model, _origin(args), args.replaces)
     parse(text, where)
     return model.model_type, text

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 #: The release whose model code and config defaults the table states.
 TRANSFORMERS = "5.24.0"
 KINDS = "kinds.yaml"
+ALIASES = "aliases.yaml"
 
 
 class _Data(BaseModel):
@@ -84,6 +85,9 @@ class Family(_Data):
     rules: dict[str, str] = Field(
         default={}, description="The same as expressions, for absent and null keys."
     )
+    aliases: dict[str, list[str]] = Field(
+        default={}, description="Second names that the config class takes for a key."
+    )
     parts: dict[str, Part] = Field(default={}, description="The nested configs.")
     flat: str | None = Field(
         default=None, description="The nested config whose keys may stand at the top."
@@ -116,12 +120,14 @@ def kinds() -> dict[str, Kind]:
 def families() -> dict[str, Family]:
     """Every model type that normgen knows, in alphabetical order."""
     found: dict[str, Family] = {}
+    aliases = _read(ALIASES)
     for file in resources.files(__package__).iterdir():
-        if file.name.endswith(".yaml") and file.name != KINDS:
+        if file.name.endswith(".yaml") and file.name not in (KINDS, ALIASES):
             for name, data in _read(file.name).items():
                 if name in found:
                     raise ValueError(f"{file.name}: {name} is in another file too")
-                data = {"module": name.replace("-", "_"), **data}
+                named = {"aliases": aliases.get(name, {})}
+                data = {"module": name.replace("-", "_"), **named, **data}
                 found[name] = Family.model_validate(data)
     return dict(sorted(found.items()))
 

@@ -33,7 +33,7 @@ class Values:
         outer, dot, inner = key.partition(".")
         if dot:
             return self._inside(outer, inner)
-        given = self.config.get(key)
+        given = self._given(key)
         if given is not None and not (given == "auto" and key in self.family.rules):
             return given
         if key not in self.config and key in self.family.defaults:
@@ -45,6 +45,12 @@ class Values:
             self.missing(key)
         return None
 
+    def _given(self, key: str) -> Any:
+        """What the config says of a key, by this name or by another one."""
+        names = (key, *self.family.aliases.get(key, ()))
+        found = (self.config.get(name) for name in names)
+        return next((value for value in found if value is not None), None)
+
     def _inside(self, key: str, inner: str) -> Any:
         """A value of a nested config, or the different ones of a table by layer."""
         if key in self.parts:
@@ -52,8 +58,16 @@ class Values:
         by_layer = self.get(key)
         if not isinstance(by_layer, dict):
             self.fail(key, f"expected a table by layer, got {by_layer!r}")
+        if not all(isinstance(of_layer, dict) for of_layer in by_layer.values()):
+            return self._nested(key, by_layer, inner)
         found = [of_layer.get(inner) for of_layer in by_layer.values()]
         return list(dict.fromkeys(value for value in found if value is not None))
+
+    def _nested(self, key: str, config: dict[str, Any], inner: str) -> Any:
+        """A value of a nested config that the table does not know."""
+        if inner not in config:
+            self.missing(f"{key}.{inner}")
+        return config[inner]
 
     def _assume(self, key: str, value: Any) -> Any:
         if self.strict:

@@ -255,3 +255,29 @@ def test_every_spec_loads_with_what_it_replaces(model_type: str, run: Run) -> No
     told, more, _ = run("init", model_type, "--stdout", "--replaces")
     assert told == status
     assert len(more) >= len(text)
+
+
+def test_a_second_name_of_a_key_is_read(config: Path, run: Run) -> None:
+    config.write_text(json.dumps({"model_type": "gpt2", "hidden_size": 1600}))
+    _, text, told = run("init", "--from", str(config), "--stdout")
+    assert {norm.hidden_size for norm in parse(text, "gpt2").kernels} == {1600}
+    assert "hidden" not in told and "n_embd" not in told
+
+
+def test_a_default_beside_a_config_is_told(config: Path, run: Run) -> None:
+    config.write_text(json.dumps({"model_type": "gpt2", "hidden_szie": 1600}))
+    _, _, told = run("init", "--from", str(config), "--stdout")
+    assert "not in it, so as transformers does: n_embd 768" in told
+
+
+def test_a_dotted_key_answers_for_an_unknown_type(config: Path, run: Run) -> None:
+    config.write_text(
+        json.dumps({"model_type": "mine", "text_config": {"hidden_size": 2048}})
+    )
+    answers = {**ANSWERS, "--hidden-size": "text_config.hidden_size", "--eps": "1e-6"}
+    _, text, _ = run("init", "--from", str(config), "--stdout", *arguments(answers))
+    assert parse(text, "mine").kernels[0].hidden_size == 2048
+    answers["--hidden-size"] = "text_config.width"
+    status, _, error = run("init", "--from", str(config), *arguments(answers))
+    assert status == 2
+    assert "text_config.width: the config has no such key" in error

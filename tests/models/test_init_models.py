@@ -332,3 +332,15 @@ def epsilon(module: torch.nn.Module) -> float | None:
 
 def has_modules(entry: Entry) -> bool:
     return any(place.modules for place in entry.places)
+
+
+@pytest.mark.parametrize("model_type", sorted(families()))
+def test_second_names_of_keys_are_those_that_the_config_class_takes(model_type) -> None:
+    """Of attribute_map, or of a keyword that the class reads by itself."""
+    made = CONFIG_MAPPING[model_type]
+    for key, others in families()[model_type].aliases.items():
+        for other in others:
+            if other in made.attribute_map:
+                assert made.attribute_map[other] == key
+            else:
+                assert getattr(made(**{other: 4096}), key) == 4096
