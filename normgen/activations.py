@@ -26,7 +26,7 @@ class Activation:
 
 
 ACTIVATIONS = {
-    "relu": Activation("relu(z)", "where(z > 0.0, 1.0, 0.0)", {}),
+    "relu": Activation("relu(z)", "where(z <= 0.0, 0.0, 1.0)", {}),
     "sigmoid": Activation(
         "given_sigmoid(z, sigma)", "sigma * (1.0 - sigma)", {"sigma": "sigmoid(z)"}
     ),

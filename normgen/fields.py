@@ -33,6 +33,7 @@ ABSENT = object()
 SMALLEST_NORMAL = 2.0**-126  # of float32; below it GPUs flush to zero
 LARGEST_REGISTER_ROW = {"row": 16384, "rows": 4096}
 LARGEST_CHANNEL_ROW = 4096
+MAX_GROUPS = 65535  # of a row: the limit of a grid's second axis
 
 #: words of a name that stand in capitals in the name of its class
 _ACRONYMS = {"rms": "RMS", "qk": "QK", "q": "Q", "k": "K", "ln": "LN"}

@@ -9,6 +9,7 @@ from normgen.fields import (
     DTYPES,
     LARGEST_CHANNEL_ROW,
     LARGEST_REGISTER_ROW,
+    MAX_GROUPS,
     MAX_HIDDEN_SIZE,
 )
 from normgen.host import forward_function
@@ -167,6 +168,11 @@ def checks(plan: NormPlan) -> tuple[str, ...]:
     """The lines that check every argument but x."""
     x = plan.graph.dtypes["x"]
     lines: list[str] = []
+    if HEAD in plan.graph.tensors.values():
+        expected = f"x: expected 1 to {MAX_GROUPS} heads, got {{x.shape[-2]}}"
+        lines.append(f"if not 1 <= x.shape[-2] <= {MAX_GROUPS}:")
+        raised = laid_out("raise ValueError(", (f'f"{expected}"',), ")", 8)
+        lines += [f"    {line}" for line in raised]
     for t in plan.tensors[1:]:
         name, space = ARGUMENTS[t], plan.graph.tensors[t]
         if space == SAMPLE:

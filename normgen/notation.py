@@ -37,8 +37,8 @@ FUNCTIONS = {
         "sqrt({0})",
     ),
     "masked": Function("tl.where(mask, {0}, 0.0)", "{0}", "{0}"),
-    "max": Function("tl.maximum({0}, {1})", "{0}.clamp(min={1})", "max({0}, {1})"),
-    "min": Function("tl.minimum({0}, {1})", "{0}.clamp(max={1})", "min({0}, {1})"),
+    "max": Function("_at_least({0}, {1})", "{0}.clamp(min={1})", "max({0}, {1})"),
+    "min": Function("_at_most({0}, {1})", "{0}.clamp(max={1})", "min({0}, {1})"),
     "where": Function(
         "tl.where({0}, {1}, {2})", "torch.where({0}, {1}, {2})", "where({0}, {1}, {2})"
     ),
@@ -46,7 +46,7 @@ FUNCTIONS = {
     "erf": Function("tl.erf({0})", "torch.erf({0})", "erf({0})"),
     "sigmoid": Function("tl.sigmoid({0})", "torch.sigmoid({0})", "sigmoid({0})"),
     "tanh": Function("_tanh({0})", "torch.tanh({0})", "tanh({0})"),
-    "relu": Function("tl.maximum({0}, 0.0)", "torch.relu({0})", "relu({0})"),
+    "relu": Function("_at_least({0}, 0.0)", "torch.relu({0})", "relu({0})"),
     "given_sigmoid": Function("{1}", "torch.sigmoid({0})", "sigmoid({0})"),
     "given_tanh": Function("{1}", "torch.tanh({0})", "tanh({0})"),
     "silu": Function("{0} * {1}", "torch.nn.functional.silu({0})", "silu({0})"),

@@ -81,7 +81,9 @@ def _stand_in(plan: NormPlan) -> StandIn:
 def _checks(plan: NormPlan) -> tuple[str, ...]:
     """What must agree with the spec beside the parameters."""
     lines, group = [], plan.norm.group_size
-    if "eps" not in plan.arguments and plan.norm.eps_placement != "none":
+    if plan.norm.eps_placement == "none":
+        lines.append("_check_no_eps_of(norm)")
+    elif "eps" not in plan.arguments:
         lines.append(f"_check_eps_of(norm, {plan.norm.eps!r})")
     if plan.norm.affine.weight != "per_group":
         groups = () if group is None else (str(group),)
@@ -110,6 +112,10 @@ def _settings(plan: NormPlan) -> dict[str, str]:
     if norm.gate is not None:
         settings["norm_before_gate"] = str(norm.gate.position == "after")
         settings["activation"] = f'"{norm.gate.activation}"'
+    if norm.max_norm is not None:
+        settings["max_norm"] = repr(norm.max_norm)
+    if norm.gate is None and norm.post_activation != "none":
+        settings["activation"] = f'"{norm.post_activation}"'
     return settings
 
 

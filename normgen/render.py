@@ -25,6 +25,8 @@ from normgen.tables import Table, tables
 HELPERS = (
     "_FLOATS",
     "_MULTIPROCESSOR_COUNTS",
+    "_at_least",
+    "_at_most",
     "_tanh",
     "_sum_partials",
     "_sum_partials_as",
@@ -50,6 +52,7 @@ HELPERS = (
     "_check_plain",
     "_stand_in_for",
     "_check_groups_of",
+    "_check_no_eps_of",
     "_check_settings",
     "_columns_of",
     "_hidden_size_of",

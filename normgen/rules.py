@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from normgen.fields import LARGEST_CHANNEL_ROW, LARGEST_REGISTER_ROW
+from normgen.fields import LARGEST_CHANNEL_ROW, LARGEST_REGISTER_ROW, MAX_GROUPS
 
 if TYPE_CHECKING:
     from normgen.spec import Norm
@@ -201,6 +201,8 @@ def _lengths(norm: Norm) -> Conflicts:
     for length in norm.lengths:
         if group is not None and length % group:
             yield "group_size", f"{length} columns are no multiple of {group}"
+        if group is not None and length // group > MAX_GROUPS:
+            yield "group_size", f"{length // group} groups are more than {MAX_GROUPS}"
     if group is not None and norm.hidden_size == "dynamic":
         yield "hidden_size", "groups are of rows of known lengths"
     limit, why = LARGEST_REGISTER_ROW.get(norm.strategy), f"strategy {norm.strategy}"

@@ -102,7 +102,8 @@ class Norm(Model):
         default=Statistics(), description="How the statistic is taken."
     )
     max_norm: Annotated[
-        Annotated[float, Field(gt=0, le=2.0**16)] | None, BeforeValidator(check_given)
+        Annotated[float, Field(ge=1e-15, le=2.0**16)] | None,
+        BeforeValidator(check_given),
     ] = Field(
         default=None,
         description="l2_norm: rows are shortened to at most this norm, x * min(1, "

@@ -125,12 +125,13 @@ def statistic(norm: Norm) -> Statistic:
     by = "/" if norm.statistics.root == "sqrt" else "*"
     centered = norm.variant == "layer_norm" and norm.statistics.centered
     projection = Reduction("projection", "dy * x_hat", moment.s.over)
+    slope = slope_of(norm, factor)
     direction = "x_hat"
     if norm.variant == "layer_norm" and not centered:
         direction = f"{moment.deviation} {by} {factor}"
+    along = f"{direction} * {slope[-1].name if slope else 'projection'}"
     if moment.s.columns is not None:
-        direction = f"where(cols < {moment.s.columns}, x_hat, 0.0)"
-    slope = slope_of(norm, factor)
+        along = f"where(cols < {moment.s.columns}, {along}, 0.0)"
     return Statistic(
         parts=(*moment.parts, *root),
         numerator=moment.numerator,
@@ -141,8 +142,7 @@ def statistic(norm: Norm) -> Statistic:
             projection,
         ),
         adjoint_values=slope,
-        adjoint=f"(dy{' - mean_dx_hat' if centered else ''} - {direction} * "
-        f"{slope[-1].name if slope else 'projection'}) {by} {factor}",
+        adjoint=f"(dy{' - mean_dx_hat' if centered else ''} - {along}) {by} {factor}",
         factor_adjoint=factor_adjoint(moment, factor, bool(slope)),
         notation=notation(norm),
     )
@@ -264,7 +264,8 @@ def slope_of(norm: Norm, factor: str) -> tuple[Value, ...]:
             free = f"projection / {square}"
             return (Value("slope", f"where({factor} < 1.0, {free}, 0.0)"),)
         return (
-            Value("share", f"1.0 - {eps_factor} / {limit}"),
+            Value("spare", f"1.0 - {eps_factor} / {limit}"),
+            Value("share", f"max(spare, {TINY})"),
             Value("bounded", f"{square} * share"),
             Value("slope", f"where({factor} < 1.0, projection / bounded, 0.0)"),
         )

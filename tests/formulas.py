@@ -28,11 +28,20 @@ TL = SimpleNamespace(
 LANGUAGES: dict[str, Callable[[str], str]] = {"torch": in_torch, "triton": in_triton}
 
 
+def _at_least(value: Any, bound: float) -> torch.Tensor:
+    return torch.as_tensor(value).clamp(min=bound)
+
+
+def _at_most(value: Any, bound: float) -> torch.Tensor:
+    return torch.as_tensor(value).clamp(max=bound)
+
+
 def evaluate(
     formula: str, values: Mapping[str, Any], language: str = "torch"
 ) -> torch.Tensor:
     """The value of a formula, as one language prints it; a missing name is an error."""
     known = {"torch": torch, "tl": TL, "_tanh": torch.tanh}
+    known |= {"_at_least": _at_least, "_at_most": _at_most}
     return eval(LANGUAGES[language](formula), known, dict(values))
 
 

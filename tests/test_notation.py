@@ -23,8 +23,8 @@ PRINTED = {
     "sqrt(s)": ("tl.sqrt_rn(s)", "torch.sqrt(s)", "sqrt(s)"),
     "root(s)": ("tl.sqrt_rn(s)", "torch.sqrt(s.clamp(min=1e-45))", "sqrt(s)"),
     "masked(x - mean)": ("tl.where(mask, x - mean, 0.0)", "x - mean", "x - mean"),
-    "max(s, eps)": ("tl.maximum(s, eps)", "s.clamp(min=eps)", "max(s, eps)"),
-    "min(s, 1.0)": ("tl.minimum(s, 1.0)", "s.clamp(max=1.0)", "min(s, 1.0)"),
+    "max(s, eps)": ("_at_least(s, eps)", "s.clamp(min=eps)", "max(s, eps)"),
+    "min(s, 1.0)": ("_at_most(s, 1.0)", "s.clamp(max=1.0)", "min(s, 1.0)"),
     "where(x > 0.0, 1.0, x)": (
         "tl.where(x > 0.0, 1.0, x)",
         "torch.where(x > 0.0, 1.0, x)",
@@ -34,7 +34,7 @@ PRINTED = {
     "erf(x)": ("tl.erf(x)", "torch.erf(x)", "erf(x)"),
     "sigmoid(x)": ("tl.sigmoid(x)", "torch.sigmoid(x)", "sigmoid(x)"),
     "tanh(x)": ("_tanh(x)", "torch.tanh(x)", "tanh(x)"),
-    "relu(x)": ("tl.maximum(x, 0.0)", "torch.relu(x)", "relu(x)"),
+    "relu(x)": ("_at_least(x, 0.0)", "torch.relu(x)", "relu(x)"),
     "given_sigmoid(x, sigma)": ("sigma", "torch.sigmoid(x)", "sigmoid(x)"),
     "given_tanh(x, below)": ("below", "torch.tanh(x)", "tanh(x)"),
     "silu(x, sigma)": ("x * sigma", "torch.nn.functional.silu(x)", "silu(x)"),
@@ -100,7 +100,7 @@ def test_an_argument_keeps_its_value_whatever_it_is_put_into(language) -> None:
 
 def test_functions_stand_in_each_other() -> None:
     formula = "rsqrt(max(sqrt(s), eps))"
-    assert in_triton(formula) == "tl.rsqrt(tl.maximum(tl.sqrt_rn(s), eps))"
+    assert in_triton(formula) == "tl.rsqrt(_at_least(tl.sqrt_rn(s), eps))"
     assert in_torch(formula) == "torch.rsqrt(torch.sqrt(s).clamp(min=eps))"
     assert in_prose(formula) == "1 / sqrt(max(sqrt(s), eps))"
     assert in_prose("x * rsqrt(s)") == "x * (1 / sqrt(s))"

@@ -202,9 +202,7 @@ def lines(step: Step) -> Iterator[str]:
 #: name of the value that it shares with its slope.
 EQUIVALENT = {
     *("opened = sigma_gate", "opened = bend_gate", "sigma_y", "bend_y"),
-    "slope_gate = where(opened > 0.0, 1.0, 0.0)",
-    "slope_gate = gate > 0.0",
-    "slope_y = x > 0.0",
+    "slope_gate = where(opened <= 0.0, 0.0, 1.0)",
 }
 
 
