@@ -252,7 +252,12 @@ PART_MUTANTS = [
     (FACTOR, "factor_adjoint", "* rstd * rstd * rstd", "* rstd * rstd"),
     (FACTOR, "factor_adjoint", " / (N)", ""),
     (COLUMNS, "adjoint", "cols < 7", "cols < 8"),
-    (COLUMNS, "adjoint", "where(cols < 7, x_hat, 0.0)", "x_hat"),
+    (
+        COLUMNS,
+        "adjoint",
+        "where(cols < 7, x_hat * projection, 0.0)",
+        "x_hat * projection",
+    ),
 ]
 
 
