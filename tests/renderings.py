@@ -254,6 +254,7 @@ FEATURES: tuple[dict[str, Any], ...] = (
                 )
             },
             {"axis": "channel", "variant": "layer_norm", "backward": False},
+            {"eps_placement": "none", "variant": "l2_norm"},
         )
     ),
     {

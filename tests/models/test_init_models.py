@@ -343,4 +343,5 @@ def test_second_names_of_keys_are_those_that_the_config_class_takes(model_type) 
             if other in made.attribute_map:
                 assert made.attribute_map[other] == key
             else:
-                assert getattr(made(**{other: 4096}), key) == 4096
+                width = 2 * families()[model_type].defaults[key]
+                assert getattr(made(**{other: width}), key) == width
